@@ -39,7 +39,7 @@ NOT_QUICK_ROOMS = ("tests/browser/", "tests/fault/", "tests/scenario/")
 NOT_QUICK = frozenset(
     {
         "test_broker_delays", "test_cli_changed_settings", "test_cli_commands", "test_cli_drain", "test_cli_simulate",
-        "test_few_archived", "test_group_simulation", "test_ha_port", "test_held_sends",
+        "test_group_simulation", "test_ha_port", "test_held_sends",
         "test_large_answers", "test_needs_of_names", "test_server_client", "test_settings_table", "test_store_opening",
         "test_testing_time", "test_tls",
     }

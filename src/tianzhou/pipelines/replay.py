@@ -7,7 +7,7 @@ what each message was. How far a replay is lies in its checkpoint: interrupted, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -31,6 +31,7 @@ def replay(
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,
+    until_offsets: Mapping[tuple[str, int], int] | None = None,
     tags: str | None = None,
     where: str | None = None,
     per_second: int | None = None,
@@ -44,6 +45,8 @@ def replay(
         checkpoint: the folder that keeps how far it is.
         since_ms: stored at or after this time, milliseconds since the epoch; None for the oldest on.
         until_ms: stored before this time; None for all there are now.
+        until_offsets: the offset behind the last message to send, by broker name and queue id; a queue that is not
+            named sends nothing. None for all messages. A replay into its own topic needs it when it is run again.
         tags: a tag expression.
         where: a condition of SQL over the columns, as in `keys = 'order-7'`.
         per_second: most messages in a second, sent evenly. Exactly once, what comes in a second becomes visible
@@ -60,6 +63,10 @@ def replay(
     )
     if until_ms is not None:
         rows = rows.where(f.col("storeTimestamp") < f.timestamp_millis(f.lit(until_ms)))
+    if until_offsets is not None:
+        ends = [f.lit(one) for (broker, queue), end in until_offsets.items() for one in (f"{queue}@{broker}", f"{end}")]
+        end = f.create_map(*ends)[f.format_string("%d@%s", "queueId", "brokerName")]
+        rows = rows.where(f.col("queueOffset") < end.cast("bigint"))
     if where is not None:
         rows = rows.where(where)
     again = sent_again(rows, KIND, f.lit(target))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from process_tree import children
 from tianzhou.pipelines.archive import archive
-from tianzhou.pipelines.archive_folders import ArchiveFolders
+from tianzhou.pipelines.archive_checkpoint import held_checkpoint
 from tianzhou.pipelines.topics import Topics
 
 MOST_CPU_S = 180
@@ -32,14 +31,13 @@ def bodies(spark, folder) -> Counter[str]:
     return Counter(row[0] for row in spark.read.parquet(str(folder)).selectExpr("CAST(body AS STRING)").collect())
 
 
-@pytest.mark.parametrize("way", [[], ["--spark"]], ids=["client", "spark"])
-def test_topics_become_tables_and_the_next_run_goes_on(spark, server, topic, pipeline, tmp_path, way):
+def test_topics_become_tables_and_the_next_run_goes_on(spark, server, topic, pipeline, tmp_path):
     other = server.create(f"{topic}-other")
     server.send(topic, range(50), tags="A", keys=lambda n: f"k{n}")
     server.send(other, [f"o{n}" for n in range(20)])
     to = tmp_path / "archive"
 
-    first = pipeline("archive", topic, other, "--to", str(to), "--most", "30", *way)
+    first = pipeline("archive", topic, other, "--to", str(to), "--most", "30")
     assert (first["rows"], first["not_archived_yet"]) == (70, 0)
     assert first["bytes"] == sum(len(str(n)) for n in range(50)) + sum(len(f"o{n}") for n in range(20))
     assert first["hours_before_loss"] == first["kept_by_brokers_h"]
@@ -51,17 +49,11 @@ def test_topics_become_tables_and_the_next_run_goes_on(spark, server, topic, pip
     assert (row["tags"], bytes(row["body"]), row["properties"]["KEYS"]) == ("A", b"7", "k7")
 
     server.send(topic, range(50, 60))
-    second = pipeline("archive", topic, other, "--to", str(to), *way)
+    second = pipeline("archive", topic, other, "--to", str(to))
     assert (second["rows"], second["not_archived_yet"]) == (10, 0)
-    third = pipeline("archive", topic, other, "--to", str(to), *way)
+    third = pipeline("archive", topic, other, "--to", str(to))
     assert (third["rows"], third["not_archived_yet"]) == (0, 0)
     assert bodies(spark, to) == Counter([*map(str, range(60)), *(f"o{n}" for n in range(20))])
-
-
-def written_by_spark(to: Path) -> list[bool]:
-    """Of each batch, whether Spark has done it: Hadoop leaves a checksum beside what it writes."""
-    commits = to / "_checkpoint" / "commits"
-    return [(commits / f".{number}.crc").exists() for number in range(len(list(commits.glob("[0-9]*"))))]
 
 
 def places(spark, to: Path) -> Counter[tuple[str, int, int]]:
@@ -69,126 +61,10 @@ def places(spark, to: Path) -> Counter[tuple[str, int, int]]:
     return Counter(map(tuple, spark.read.parquet(str(to)).select("topic", "queueId", "queueOffset").collect()))
 
 
-def sent_to(server, *topics: str) -> Counter[tuple[str, int, int]]:
-    return Counter(
-        (topic, queue, offset)
-        for topic in topics
-        for queue, end in server.maxima(topic).items()
-        for offset in range(end)
-    )
-
-
-def table(spark, to: Path):
-    """Schema and rows of an archive, as Spark reads it."""
-    found = spark.read.parquet(str(to))
-    rows = ({name: sorted(one.items()) if isinstance(one, dict) else one for name, one in row.asDict().items()}
-            for row in found.collect())  # fmt: skip
-    return found.schema, sorted(rows, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
-
-
-@pytest.mark.slow
-def test_either_way_goes_on_with_what_the_other_has_done(spark, server, topic, pipeline, tmp_path):
-    """Over lists of all files, one that Spark writes and one that it reads; the table is what Spark alone makes."""
-    other = server.create(f"%RETRY%{topic}", 1)
-    mixed, alone, sent = tmp_path / "both ways", tmp_path / "alone", 0
-
-    def send(count):
-        nonlocal sent
-        server.send(topic, range(sent, sent + count), tags="A", keys=lambda n: f"k{n}")
-        server.send(other, [b"\xff\x00%d" % sent], properties={"colour": "blau", "größe": "7 千"})
-        sent += count
-
-    def archived(*more):
-        return pipeline("archive", topic, other, "--to", str(mixed), *more)["rows"]
-
-    send(4)
-    assert archived() == 5
-    send(2)
-    assert archived("--spark") == 3
-    for _ in range(6):
-        send(1)
-        assert archived() == 2
-    send(3)
-    assert archived("--spark", "--most", "2") == 4
-    assert places(spark, mixed) == sent_to(server, topic, other)
-    send(18)
-    assert archived("--most", "2") == 19
-    assert places(spark, mixed) == sent_to(server, topic, other)
-    send(1)
-    assert archived("--spark") == 2
-    send(1)
-    assert archived() == 2
-    assert archived() == 0
-    assert places(spark, mixed) == sent_to(server, topic, other)
-    assert written_by_spark(mixed) == [False, True, *[False] * 6, True, True, *[False] * 10, True, False]
-    assert {path.name for path in (mixed / "_spark_metadata").glob("*.compact")} == {"9.compact", "19.compact"}
-
-    pipeline("archive", topic, other, "--to", str(alone), "--spark")
-    assert table(spark, mixed) == table(spark, alone)
-    # Either way notes the same settings; where Spark begins, the number of partitions as well.
-    noted = {
-        folder: json.loads((folder / "_checkpoint/offsets/0").read_text().split("\n")[1]) for folder in (mixed, alone)
-    }
-    assert noted[mixed].keys() == noted[alone].keys()
-    assert noted[alone]["conf"].items() - noted[mixed]["conf"].items() == {("spark.sql.shuffle.partitions", "1")}
-    assert not noted[mixed]["conf"].items() - noted[alone]["conf"].items()
-
-
-@pytest.mark.parametrize(
-    "listed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before its list", "before its commit"]
-)
-def test_either_way_finishes_what_the_other_has_begun(spark, server, topic, pipeline, tmp_path, listed):
-    to, sent = tmp_path / "archive", 0
-
-    def send_and_archive(rows, *more):
-        nonlocal sent
-        server.send(topic, range(sent, sent + 5))
-        sent += 5
-        assert pipeline("archive", topic, "--to", str(to), *more)["rows"] == rows
-        assert places(spark, to) == sent_to(server, topic)
-
-    def killed(number):
-        """As if who wrote the batch had been killed before that."""
-        gone = [
-            to / "_checkpoint" / "commits" / str(number),
-            *([] if listed else [to / "_spark_metadata" / str(number)]),
-        ]
-        for path in gone:
-            path.unlink()
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-
-    send_and_archive(5)
-    killed(0)
-    # What is in the table already is not written by this run.
-    send_and_archive(5 if listed else 10, "--spark")
-    killed(1)
-    send_and_archive(5 if listed else 10)
-    killed(2)
-    send_and_archive(5 if listed else 10, "--spark")
-    assert written_by_spark(to) == [True, False, True, True]
-
-
-def test_spark_takes_what_is_much(spark, server, topic, pipeline, tmp_path, monkeypatch):
-    monkeypatch.setattr("tianzhou.pipelines.few_archived.FEW", 3)
-    to = tmp_path / "archive"
-    for count in (3, 4, 2):
-        server.send(topic, range(count))
-        assert pipeline("archive", topic, "--to", str(to))["rows"] == count
-    assert written_by_spark(to) == [False, True, False]
-    assert places(spark, to) == sent_to(server, topic)
-
-
-def test_spark_takes_what_needs_its_settings(server, topic, pipeline, tmp_path):
+def test_one_archive_runs_with_a_checkpoint(server, topic, cli, tmp_path):
     server.send(topic, range(3))
-    pipeline("archive", topic, "--to", str(tmp_path / "a"), "--conf", "spark.sql.shuffle.partitions=1")
-    assert written_by_spark(tmp_path / "a") == [True]
-
-
-@pytest.mark.parametrize("way", [[], ["--spark"]], ids=["client", "spark"])
-def test_one_archive_runs_with_a_checkpoint(server, topic, cli, tmp_path, way):
-    server.send(topic, range(3))
-    args = ["pipeline", "archive", topic, "--to", str(tmp_path / "a"), *way]
-    with ArchiveFolders(str(tmp_path / "a"), None).held():
+    args = ["pipeline", "archive", topic, "--to", str(tmp_path / "a")]
+    with held_checkpoint(str(tmp_path / "a"), None):
         code, _, err = cli(*args)
     assert code == 2
     assert f"--checkpoint {tmp_path / 'a' / '_checkpoint'}: another archive runs with it; wait, or give" in err
@@ -199,11 +75,10 @@ def test_one_archive_runs_with_a_checkpoint(server, topic, cli, tmp_path, way):
     assert f"--to {tmp_path / 'a'}: has files up to batch 0 of another checkpoint than {tmp_path / 'b'}" in err
 
 
-@pytest.mark.parametrize("way", [[], ["--spark"]], ids=["client", "spark"])
-def test_messages_that_are_gone_are_named(spark, server, topic, cli, tmp_path, way):
+def test_messages_that_are_gone_are_named(spark, server, topic, cli, tmp_path):
     """A topic that was made again holds other messages than those that were read."""
     to = tmp_path / "a"
-    args = ["pipeline", "archive", topic, "--to", str(to), *way]
+    args = ["pipeline", "archive", topic, "--to", str(to)]
     server.send(topic, range(5), queue=0)
     assert cli(*args)[0] == 0
     server.delete(topic)

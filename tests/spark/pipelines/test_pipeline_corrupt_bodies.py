@@ -22,29 +22,24 @@ def corrupt(server: Any, topic: str) -> str:
     return topic
 
 
-WAYS = pytest.mark.parametrize("way", [[], ["--spark"]], ids=["client", "spark"])
-
-
-@WAYS
 def test_an_archive_fails_or_has_null_or_a_row_less(
-    spark: Any, corrupt: str, pipeline: Any, cli: Any, tmp_path: Path, way: list[str]
+    spark: Any, corrupt: str, pipeline: Any, cli: Any, tmp_path: Path
 ) -> None:
-    code, _, err = cli("pipeline", "archive", corrupt, "--to", str(tmp_path / "fail"), *way)
+    code, _, err = cli("pipeline", "archive", corrupt, "--to", str(tmp_path / "fail"))
     assert code == 1
     assert f"{corrupt}@broker-a:0, offset 1: " in err
     for rule, left in (("null", [0, 1, 2]), ("skip", [0, 2])):
-        args = ["archive", corrupt, "--to", str(tmp_path / rule), "--corrupt-bodies", rule, *way]
+        args = ["archive", corrupt, "--to", str(tmp_path / rule), "--corrupt-bodies", rule]
         assert pipeline(*args)["rows"] == len(left)
         rows = spark.read.parquet(str(tmp_path / rule)).orderBy("queueOffset").collect()
         assert [(row["queueOffset"], row["body"]) for row in rows] == [(n, None if n == 1 else GOOD) for n in left]
 
 
-@WAYS
 def test_a_replay_fails_or_leaves_the_message_out(
-    server: Any, corrupt: str, pipeline: Any, cli: Any, tmp_path: Path, way: list[str]
+    server: Any, corrupt: str, pipeline: Any, cli: Any, tmp_path: Path
 ) -> None:
     to, other = server.create(f"{corrupt}-again"), server.create(f"{corrupt}-other")
-    args = ["replay", corrupt, *way]
+    args = ["replay", corrupt]
     code, _, err = cli("pipeline", *args, "--to", other, "--checkpoint", str(tmp_path / "fail"))
     assert code == 1
     assert "offset 1" in err
@@ -75,14 +70,11 @@ def test_traces_and_dead_letters_are_counted_without_it(
         )
     code, _, err = cli("pipeline", "dlq", "corrupt", "--samples", "5")
     assert (code, "offset 1" in err) == (1, True), err
-    for way in ([], ["--spark"]):
-        for rule, count in (("null", 2), ("skip", 1)):
-            found = pipeline("dlq", "corrupt", "--samples", "5", "--corrupt-bodies", rule, *way)
-            assert sum(cause["letters"] for cause in found["causes"]) == count
-            assert len(found["samples"]) == count
-        assert pipeline("trace", "--topic", corrupt, "--corrupt-bodies", "skip", *way) == {
-            "sends": [],
-            "deliveries": [],
-        }
+    for rule, count in (("null", 2), ("skip", 1)):
+        found = pipeline("dlq", "corrupt", "--samples", "5", "--corrupt-bodies", rule)
+        assert sum(cause["letters"] for cause in found["causes"]) == count
+        assert len(found["samples"]) == count
+    nothing = {"sends": [], "deliveries": []}
+    assert pipeline("trace", "--topic", corrupt, "--corrupt-bodies", "skip") == nothing
     chosen = pipeline("dlq", "corrupt", "--all", "--to-topic", topic, "--apply", "--corrupt-bodies", "skip")
     assert len(chosen["letters"]) == 1

@@ -70,14 +70,13 @@ def test_python_functions_of_a_stream_get_them(spark: Any, source: Any, odd: lis
     assert [row["year"] for row in sorted(rows, key=lambda row: row["queueOffset"])][-2:] == [1, 1969]
 
 
-@pytest.mark.parametrize("way", [[], ["--spark"]], ids=["client", "spark"])
 def test_an_archive_has_them_and_goes_on(
-    spark: Any, server: Any, topic: str, pipeline: Any, odd: list[int], tmp_path: Path, way: list[str]
+    spark: Any, server: Any, topic: str, pipeline: Any, odd: list[int], tmp_path: Path
 ) -> None:
     to = tmp_path / "archive"
-    assert pipeline("archive", topic, "--to", str(to), *way)["rows"] == len(odd)
+    assert pipeline("archive", topic, "--to", str(to))["rows"] == len(odd)
     server.run(send_born(server.address, topic, 2**62, b"later", properties=f"n\x01{len(odd)}\x02"))
-    assert pipeline("archive", topic, "--to", str(to), *way)["rows"] == 1
+    assert pipeline("archive", topic, "--to", str(to))["rows"] == 1
     prove(spark.read.parquet(str(to)).collect(), [*odd, 2**62])
 
 

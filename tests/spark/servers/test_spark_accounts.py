@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 
 import pytest
 from quick_start import QUERY_LIMIT_S
 
+from tianzhou.cli import main as entry
 from tianzhou.pipelines.topics import Topics, started
 
 SECRET = "s3cr3t-of-the-job"
@@ -106,3 +109,55 @@ def test_topics_of_a_namespace_go_by_their_own_names(spark, server, tmp_path):
     )
     assert query.awaitTermination(QUERY_LIMIT_S)
     assert len(server.messages("tenant%orders-copy")) == 20
+
+
+@pytest.fixture
+def run(spark, guarded, monkeypatch, capsys):
+    """Run `tianzhou pipeline ARGS… --namespace tenant` at the guarded server: exit code, stdout, stderr."""
+    for name in ("TIANZHOU_ACCESS_KEY", "TIANZHOU_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def runner(*args):
+        capsys.readouterr()
+        monkeypatch.setattr(
+            sys, "argv", ["tianzhou", "pipeline", *args, "--namespace", "tenant", "-n", guarded.address]
+        )
+        with pytest.raises(SystemExit) as ended:
+            entry.main()
+        said = capsys.readouterr()
+        assert SECRET not in said.out + said.err
+        return int(ended.value.code or 0), said.out, said.err
+
+    return runner
+
+
+@pytest.fixture
+def signed(tmp_path):
+    """Options that sign, with the secret in a file."""
+    file = tmp_path / "job.secret"
+    file.write_text(f"{SECRET}\n")
+    return "--access-key", "spark-job", "--secret-key-file", str(file)
+
+
+def test_a_replay_is_signed_and_goes_by_the_names_of_a_namespace(guarded, run, signed, tmp_path):
+    for name, count in (("tenant%bills", 5), ("bills", 3), ("tenant%again", 0)):
+        guarded.create(name)
+        guarded.send(name, range(count))
+    replay = ("replay", "bills", "--to", "again", "--checkpoint", str(tmp_path / "c"))
+    code, _, err = run(*replay)
+    assert (code, "accessKey" in err or "sign" in err.lower()) == (1, True), err
+    code, out, err = run(*replay, *signed, "-o", "json")
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1]) == {"sent": 5, "from": "bills", "to": "again"}
+    assert sorted(m.body for m in guarded.messages("tenant%again")) == [b"%d" % number for number in range(5)]
+
+
+def test_dead_letters_of_a_namespace_are_counted_and_sent_again(guarded, run, signed):
+    letters = guarded.create("%DLQ%tenant%billing")
+    guarded.send(letters, range(4), properties={"reason": "Timeout"})
+    guarded.create("tenant%paid")
+    code, out, err = run("dlq", "billing", *signed, "-o", "json")
+    assert code == 0, err
+    assert [(one["reason"], one["letters"]) for one in json.loads(out)["causes"]] == [("Timeout", 4)]
+    code, _, err = run("dlq", "billing", "--all", "--to-topic", "paid", "--apply", *signed)
+    assert (code, len(guarded.messages("tenant%paid"))) == (0, 4), err

@@ -1,4 +1,4 @@
-"""`offset show|reset|clone`, `dlq count|list|show|resend|export`, and `--watch`."""
+"""`offset show|reset|clone`, `dlq count|causes|list|show|resend|export`, and `--watch`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cluster() -> Iterator[Cluster]:
         with one.pull_consumer("billing") as consumer:
             consumer.assign([queue])
             for n in range(2):
-                producer.send(Message("letters", b"letter %d" % n), queue)
+                producer.send(Message("letters", b"letter %d" % n, keys=f"k{n}", properties={"why": "Timeout"}), queue)
                 [message] = consumer.poll(5_000)
                 consumer.send_back(message, -1)  # -1: a dead letter at once
         yield one
@@ -126,6 +126,8 @@ def test_dead_letters_are_counted_listed_and_sent_again(ask: Run, cluster: Clust
         ("dlq show billing-2 nonsense", 1, "group billing-2 has no dead letters"),
         ("dlq export biling", 1, "group biling is not known to any broker; did you mean billing?"),
         ("dlq export billing --format parquet", 2, "--format parquet: needs a file; add --to FILE"),
+        ("dlq causes biling", 1, "did you mean billing?"),
+        ("dlq resend billing --where x=1", 2, "--where x=1: expected comparisons of topic, brokerName, "),
         ("dlq resend billing --id nonsense", 1, "no dead letter nonsense there"),
         ("dlq resend billing --to-topic nowhere --yes", 1, "topic nowhere does not exist"),
         ("dlq resend billing", 2, "send 2 dead letters of group billing again? Nobody is there to confirm it"),
@@ -135,6 +137,33 @@ def test_what_cannot_be_done_is_said(ask: Run, line: str, code: int, words: str)
     ended, out, err = ask(*line.split())
     assert (ended, out) == (code, "")
     assert words in err
+
+
+def test_dead_letters_are_counted_by_cause(ask: Run) -> None:
+    code, out, err = ask("dlq", "causes", "billing", "--samples", "1", "--reason", "why", "-o", "json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    (cause,) = found["causes"]
+    assert (cause["topic"], cause["tag"], cause["reason"], cause["letters"]) == ("letters", None, "Timeout", 2)
+    assert [(one["keys"], one["body"]) for one in found["samples"]] == [("k1", "letter 1")]
+    code, out, err = ask("dlq", "causes", "billing")
+    assert (code, err) == (0, "")
+    assert [line.split()[:3] for line in out.splitlines()] == [["topic", "tag", "reason"], ["letters", "-", "-"]]
+    assert ask("dlq", "causes", "billing-2")[1:] == ("", "group billing-2 has no dead letter there\n")
+
+
+def test_dead_letters_are_chosen_by_a_condition(ask: Run) -> None:
+    resend = ("dlq", "resend", "billing", "--dry-run", "--reason", "why", "-o", "json", "--where")
+    for where, bodies in (
+        ("reason = 'Timeout' AND keys IN ('k1', 'k9')", ["letter 1"]),
+        ("reason IS NOT NULL", ["letter 0", "letter 1"]),
+        ("originTopic <> 'letters'", []),
+    ):
+        code, out, err = ask(*resend, where)
+        assert code == 0, err
+        assert [one["body"] for one in json.loads(out)] == bodies
+    code, _, err = ask(*resend, "keys = 'k0'", "--id", "nonsense")
+    assert (code, "no dead letter nonsense there" in err) == (1, True)
 
 
 def test_a_dead_letter_is_shown_with_what_it_was(ask: Run) -> None:

@@ -19,7 +19,6 @@ from records import QUEUE, record
 from spark_probe import has_compiled_rows
 from tianzhou.model import MessageQueue
 from tianzhou.model.timestamps import MAX_BORN_AHEAD_MS, MAX_TIME_MS, MIN_TIME_MS, is_date, local_date, raw_times
-from tianzhou.pipelines.archive_parts import NO_DAY, days
 from tianzhou.records.codec import encode_record
 from tianzhou.records.walk import read_item
 from tianzhou.spark.rows.columns import to_batch
@@ -218,9 +217,3 @@ def test_an_export_keeps_the_number_for_the_import() -> None:
 def test_a_copy_of_a_row_is_sent_without_the_numbers() -> None:
     properties = {"UNIQ_KEY": "0A", "BORN_TIMESTAMP_MS": "1", "STORE_TIMESTAMP_MS": "2", "mine": "3"}
     assert message_of("t", b"x", properties=properties).properties == {"mine": "3"}
-
-
-def test_rows_without_a_day_have_a_folder() -> None:
-    body = [encode_record(record(n, store_timestamp=2**62 if n in (1, 2) else 0)) for n in range(4)]
-    batch = to_batch(b"".join(body), QUEUE, SCHEMA, COLUMNS)
-    assert [(day, rows.num_rows) for day, rows in days(batch)] == [("1970-01-01", 1), (NO_DAY, 2), ("1970-01-01", 1)]

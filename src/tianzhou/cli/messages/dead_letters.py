@@ -1,7 +1,8 @@
-"""`dlq count|list|show|resend|export`: what groups have given up on, without Spark."""
+"""`dlq count|causes|list|show|resend|export`: dead letters of consumer groups, read and sent again by the client."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from tianzhou.model import MessageExt
 
 app = typer.Typer(
-    help="Dead letters: count, list, show, resend, export.",
+    help="Dead letters: count, count by cause, list, show, resend, export.",
     epilog="Example: tianzhou dlq count",
     no_args_is_help=True,
 )
@@ -55,7 +56,13 @@ SHOWN_FROM = 1_000
 """From so many dead letters on, a terminal shows how far sending them is."""
 SHOWN_GROUPS = 10
 """Maximum number of groups of a topic that a line names."""
+MAX_CHOSEN_BYTES = 64 << 20
+"""Maximum bytes of bodies that `resend --where` holds."""
 GroupArgument = Annotated[str, typer.Argument(help="The consumer group that gave up.")]
+ReasonOption = Annotated[
+    list[str] | None,
+    typer.Option("--reason", help="Property that says why; may be repeated. Default: reason, exception, error."),
+]
 
 
 @app.command(cls=WatchingCommand)
@@ -88,6 +95,44 @@ def count(
         await watched(look, watch, output)
 
     with_admin(namesrv, tls, work)
+
+
+@app.command()
+def causes(
+    group: GroupArgument,
+    samples: Annotated[int, typer.Option(help="Also show the newest so many of each cause.", min=0)] = 0,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Count dead letters of a group by topic, tag, reason and deliveries, and show samples.
+
+    Example: tianzhou dlq causes billing --samples 1
+    """
+    from tianzhou.cli.messages.letter_causes import CauseCounter, print_causes
+    from tianzhou.cli.messages.letter_pages import count_of, letter_pages, letter_spans
+    from tianzhou.model.dead_letters import REASONS
+
+    times, counter = times_of(since, until), CauseCounter(samples, reason or REASONS)
+
+    async def work(admin: Admin) -> None:
+        await check_group(admin, group, await _groups_with_any(admin))
+        spans = await letter_spans(admin, group, times.get("begin_ms", 0))
+        size = count_of(spans)
+        with progress("dead letters counted", size, worth_it=size > SHOWN_FROM) as advance:
+            async for page in letter_pages(admin, spans, advance, **times):
+                for letter in page:
+                    counter.add(letter)
+
+    with_admin(namesrv, tls, work)
+    found, shown_samples = counter.rows()
+    if not found and output is Output.text:
+        print_note(f"group {group} has no dead letter there")
+        return
+    print_causes(group, found, shown_samples, output)
 
 
 @app.command("list")
@@ -177,7 +222,14 @@ def export(
 @app.command()
 def resend(
     group: GroupArgument,
-    ids: Annotated[list[str] | None, typer.Option("--id", help="Only this one; can be given several times.")] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", help="Only this one, by its own id or the message's; can be given several times."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Only what fulfils a condition, \"reason = 'Timeout' AND keys = 'k7'\".")
+    ] = None,
+    reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = 10_000,
@@ -197,17 +249,25 @@ def resend(
 
     Example: tianzhou dlq resend billing --since 2h --dry-run
     """
+    from tianzhou.cli.messages.letter_causes import condition_of_letters
+    from tianzhou.model.dead_letters import REASONS, origin_id
+
+    fulfils = None if where is None else condition_of_letters(where, reason or REASONS)
 
     async def found(admin: Admin) -> list[MessageExt]:
-        letters = await _letters(admin, group, since, until, limit)
-        missing = set(ids or ()) - {letter.msg_id for letter in letters}
+        if fulfils is None:
+            letters = await _letters(admin, group, since, until, limit)
+        else:
+            letters = await _fulfilling(admin, group, fulfils, times_of(since, until), limit)
+        missing = set(ids or ()) - {name for letter in letters for name in (origin_id(letter), letter.msg_id)}
         if missing:
             raise ClientError(
                 f"group {group} has no dead letter {', '.join(sorted(missing))} there; see: tianzhou dlq list {group}"
             )
         if to is not None and not await admin.topics.exists(to):
             raise ClientError(f"topic {to} does not exist; create it or check its name")
-        return [letter for letter in reversed(letters) if not ids or letter.msg_id in ids]
+        wanted = set(ids or ())
+        return [one for one in reversed(letters) if not ids or wanted & {one.msg_id, origin_id(one)}]
 
     letters = with_admin(namesrv, tls, found)
     if to is not None and letters:
@@ -249,6 +309,29 @@ async def _receivers(admin: Admin, topic: str) -> str:
 async def _letters(admin: Admin, group: str, since: str | None, until: str | None, limit: int) -> list[MessageExt]:
     await check_group(admin, group, await _groups_with_any(admin))
     return await admin.dead_letters.list(group, limit=limit, **times_of(since, until))
+
+
+async def _fulfilling(
+    admin: Admin, group: str, fulfils: Callable[[MessageExt], bool], times: Mapping[str, int], limit: int
+) -> list[MessageExt]:
+    """The newest dead letters that fulfil a condition, the newest first."""
+    from tianzhou.cli.messages.letter_pages import count_of, letter_pages, letter_spans
+    from tianzhou.wire.delivered import body_sizes
+
+    await check_group(admin, group, await _groups_with_any(admin))
+    spans = await letter_spans(admin, group, times.get("begin_ms", 0))
+    size, chosen, held = count_of(spans), [], 0
+    with progress("dead letters looked at", size, worth_it=size > SHOWN_FROM) as advance:
+        async for page in letter_pages(admin, spans, advance, **times):
+            new = [letter for letter in page if fulfils(letter)]
+            chosen += new
+            held += sum(body_sizes(new))
+            if held > MAX_CHOSEN_BYTES:
+                raise ClientError(
+                    f"the chosen dead letters of group {group} have more than {MAX_CHOSEN_BYTES >> 20} MiB; send them "
+                    "in parts, by --since and --until, or use tianzhou pipeline dlq"
+                )
+    return sorted(chosen, key=lambda letter: letter.store_timestamp, reverse=True)[:limit]
 
 
 async def _groups_with_any(admin: Admin) -> list[str]:

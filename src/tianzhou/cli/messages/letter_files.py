@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from tianzhou.cli.messages.body_pieces import document
-from tianzhou.cli.progress import Advance, progress
+from tianzhou.cli.messages.letter_pages import FOREVER_MS, count_of, letter_pages, letter_spans
+from tianzhou.cli.progress import progress
 from tianzhou.cli.store.export_files import Format, target
 from tianzhou.model.dead_letters import origin_id, origin_topic
-from tianzhou.model.names import dead_letter_topic
 from tianzhou.model.timestamps import raw_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tianzhou.admin import Admin
-    from tianzhou.model import MessageExt, MessageQueue
+    from tianzhou.model import MessageExt
 
 ROWS_AT_ONCE = 4_096
-FOREVER_MS = 1 << 62
 
 
 class Write(Protocol):
@@ -45,51 +44,17 @@ async def write_letters(
         begin_ms: stored at or after this time, milliseconds since the epoch.
         end_ms: stored at or before this time.
     """
-    spans = await _spans(admin, group, begin_ms)
-    size = sum(end - start for start, end in spans.values())
-    number = 0
+    spans = await letter_spans(admin, group, begin_ms)
+    size, number = count_of(spans), 0
     with (
         target(to) as file,
         _writer(file, group, form) as write,
         progress("dead letters exported", size, worth_it=size > ROWS_AT_ONCE) as advance,
     ):
-        async for letters in _read(admin, spans, advance):
-            wanted = [one for one in letters if begin_ms <= one.store_timestamp <= end_ms]
-            write(wanted)
-            number += len(wanted)
+        async for letters in letter_pages(admin, spans, advance, begin_ms, end_ms):
+            write(letters)
+            number += len(letters)
     return number
-
-
-async def _spans(admin: Admin, group: str, begin_ms: int) -> dict[MessageQueue, tuple[int, int]]:
-    """Where reading begins and ends in each queue of a group's dead letters; nothing without any."""
-    topic = dead_letter_topic(group)
-    if not await admin.topics.exists(topic):
-        return {}
-    spans = {}
-    for queue, bounds in (await admin.topics.stats(topic)).offset_table.items():
-        start = bounds.min_offset
-        if begin_ms:
-            # Brokers of RocketMQ 4 answer with a neighbour of the message that is meant.
-            start = max(start, await admin.messages.offset_at(queue, begin_ms) - 1)
-        spans[queue] = start, bounds.max_offset
-    return spans
-
-
-async def _read(
-    admin: Admin, spans: dict[MessageQueue, tuple[int, int]], advance: Advance
-) -> AsyncIterator[list[MessageExt]]:
-    done = 0
-    for queue, (start, end) in spans.items():
-        offset = start
-        while offset < end:
-            found = await admin.messages.read(queue, offset)
-            yield [one for one in found.messages if one.queue_offset < end]
-            # What expired meanwhile is passed over; a broker that does not move on has nothing more.
-            if found.next_offset <= offset:
-                break
-            offset = found.next_offset
-            advance(done + min(offset, end) - start)
-        done += end - start
 
 
 def _writer(file: BinaryIO, group: str, form: Format) -> AbstractContextManager[Write]:

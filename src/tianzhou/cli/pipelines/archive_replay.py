@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +18,6 @@ from tianzhou.cli.output import (
     print_json,
     print_note,
 )
-from tianzhou.cli.pipelines.archiving import ArchiveWanted, archive_few, folders_held
-from tianzhou.cli.pipelines.by_client import SparkOption
 from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
@@ -26,6 +25,7 @@ from tianzhou.cli.pipelines.command import (
     CorruptBodiesOption,
     DeliveryOption,
     FollowOption,
+    SparkOption,
     StoreOption,
     app,
     corrupt_bodies_of,
@@ -34,7 +34,7 @@ from tianzhou.cli.pipelines.command import (
     pair_of,
     run_query,
 )
-from tianzhou.cli.pipelines.replaying import Wanted, passed, replay_few, spans_now
+from tianzhou.cli.pipelines.replaying import ReplayWanted, held_replay, passed, spans_now
 from tianzhou.cli.pipelines.reporting import Report
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
@@ -48,6 +48,27 @@ if TYPE_CHECKING:
 
     from tianzhou.admin import Admin
     from tianzhou.pipelines.topics import Topics
+
+
+@dataclass(frozen=True)
+class ArchiveWanted:
+    """What is to be archived.
+
+    Attributes:
+        topics: the topics.
+        to: the folder of the table.
+        checkpoint: the folder that keeps how far it is; None for one below `to`.
+        most: maximum messages in a micro-batch.
+        skip_lost: go on when messages were deleted before they were archived.
+        corrupt_bodies: what becomes of a compressed body that cannot be unpacked: fail, null or skip.
+    """
+
+    topics: list[str]
+    to: str
+    checkpoint: str | None
+    most: int
+    skip_lost: bool
+    corrupt_bodies: str
 
 
 @app.command()
@@ -89,11 +110,10 @@ def archive(
     cluster.refuse_store(store)
     ensure_topics(topics, cluster, store)
     wanted = ArchiveWanted(topics, to, checkpoint, most, skip_lost, corrupt_bodies_of(corrupt_bodies))
-    with nullcontext() if options is not None else folders_held(wanted) as folders:
-        by_spark = folders is None or follow or on_sparks or conf or store is not None
-        done = None if by_spark or folders is None else archive_few(wanted, folders, cluster)
-        if done is None:
-            done = _archive_by_spark(wanted, every if follow else None, options, store, conf, cluster, output)
+    from tianzhou.pipelines.archive_checkpoint import held_checkpoint
+
+    with nullcontext() if options is not None else held_checkpoint(to, checkpoint):
+        done = _archive_by_spark(wanted, every if follow else None, options, store, conf, cluster, output)
     if store is not None:
         print_fields({"rows": done.rows, "bytes": done.bytes, "to": to}, output)
         return
@@ -274,10 +294,10 @@ def replay(
     """
     target = to or topic
     if ids:
-        if since or until or tags or where or rate or checkpoint or delivery or on_sparks or conf:
+        if since or until or tags or where or rate or checkpoint or delivery or conf:
             raise ConfigError(
                 "--id chooses single messages; leave out --since, --until, --tags, --where, --rate, --checkpoint, "
-                "--delivery, --spark and --conf"
+                "--delivery and --conf"
             )
         sent = _replay_ids(topic, target, ids, cluster)
     else:
@@ -292,39 +312,40 @@ def replay(
         if target != topic:
             ensure_target(target, cluster)
 
-        needs = {"--spark": on_sparks, "--conf": conf, "--delivery exactly-once": delivered == "exactly-once"}
-        wanted = Wanted(topic, target, checkpoint, first, last, tags, where, rate, corrupt)
-        needed = next((name for name, asked in needs.items() if asked), None)
-        done = replay_few(wanted, needed, cluster, output)
-        sent = _replay_by_spark(wanted, conf, cluster, delivered, output) if done is None else done
+        wanted = ReplayWanted(topic, target, checkpoint, first, last, tags, where, rate, corrupt)
+        sent = _replay_by_spark(wanted, conf, cluster, delivered, output)
         if not sent:
             print_note(f"nothing (more) to send; to replay the same again, give another --checkpoint than {checkpoint}")
     print_fields({"sent": sent, "from": topic, "to": target}, output)
 
 
 def _replay_by_spark(
-    wanted: Wanted, conf: list[str] | None, cluster: Cluster, delivery: str | None, output: Output
+    wanted: ReplayWanted, conf: list[str] | None, cluster: Cluster, delivery: str | None, output: Output
 ) -> int:
     from tianzhou.pipelines.queries import Rows
 
-    def start(topics: Topics) -> StreamingQuery:
-        from tianzhou.pipelines.replay import replay
-
-        return replay(
-            topics,
-            wanted.source,
-            wanted.target,
-            wanted.checkpoint,
-            since_ms=wanted.since_ms,
-            until_ms=wanted.until_ms,
-            tags=wanted.tags,
-            where=wanted.where,
-            per_second=wanted.per_second,
-        )
-
     rows = Rows()
     spans = spans_now(wanted.source, wanted.since_ms, cluster)
-    with Report("read", sum(span.count for span in spans), output) as report:
+    with (
+        held_replay(wanted, spans) as ends,
+        Report("read", sum(span.count for span in spans), output) as report,
+    ):
+
+        def start(topics: Topics) -> StreamingQuery:
+            from tianzhou.pipelines.replay import replay
+
+            return replay(
+                topics,
+                wanted.source,
+                wanted.target,
+                wanted.checkpoint,
+                since_ms=wanted.since_ms,
+                until_ms=wanted.until_ms,
+                until_offsets=ends,
+                tags=wanted.tags,
+                where=wanted.where,
+                per_second=wanted.per_second,
+            )
 
         def each(batch: Any) -> None:
             rows(batch)
@@ -337,10 +358,13 @@ def _replay_by_spark(
 def _replay_ids(topic: str, target: str, ids: list[str], cluster: Cluster) -> int:
     async def work(admin: Admin) -> int:
         from tianzhou.client import Producer
-        from tianzhou.pipelines.few_replayed import replay_ids
+        from tianzhou.model.dead_letters import resent
 
+        messages = [await admin.messages.view(topic, one) for one in ids]
         async with Producer("tianzhou-cli", cluster.namesrv, **cluster.client_options) as producer:
-            return len(await replay_ids(admin, producer, topic, target, ids))
+            for message in messages:
+                await producer.send(resent(message, target, "replay"))
+        return len(messages)
 
     return cluster.with_admin(work)
 

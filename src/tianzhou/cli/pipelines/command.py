@@ -57,6 +57,7 @@ CorruptBodiesOption = Annotated[
         help="A compressed body that cannot be unpacked ends the query (fail), is null, or is left out (skip)."
     ),
 ]
+SparkOption = Annotated[bool, typer.Option("--spark", hidden=True, help="Has no effect: Spark runs all queries.")]
 DeliveryOption = Annotated[
     str | None, typer.Option(help="Of the sink: at-least-once or exactly-once; default: the sink's own.")
 ]

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.cli.messages.body_pieces import body_start
+from tianzhou.cli.messages.letter_causes import Rows, print_causes
 from tianzhou.cli.output import (
     Output,
     OutputOption,
     body_text,
     counted,
-    local_time,
     print_json,
     print_line,
     print_note,
     print_rows,
 )
-from tianzhou.cli.pipelines.by_client import Client, Condition, SparkOption, condition, with_client
 from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
-from tianzhou.cli.pipelines.command import ConfOption, CorruptBodiesOption, app, corrupt_bodies_of, on_spark
-from tianzhou.cli.pipelines.reporting import Report
+from tianzhou.cli.pipelines.command import (
+    ConfOption,
+    CorruptBodiesOption,
+    SparkOption,
+    app,
+    corrupt_bodies_of,
+    on_spark,
+)
 from tianzhou.errors import ConfigError
 from tianzhou.model.dead_letters import REASONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tianzhou.pipelines.few_dead_letters import Causes
-
 LISTED = 20
-COUNTS = ("topic", "tag", "reason", "deliveries", "letters", "first", "last")
-SAMPLES = ("topic", "tag", "reason", "deliveries", "stored", "id", "keys", "body")
 CHOSEN = ("id", "to", "keys", "tag", "reason")
 
 
@@ -76,18 +76,6 @@ def dlq(
         raise ConfigError("--apply and --to-topic send again, and nothing is chosen; choose by --id, --where or --all")
     corrupt = corrupt_bodies_of(corrupt_bodies, sends_bodies=resending)
     _ensure_letters(group, cluster)
-    if not (on_sparks or conf):
-        from tianzhou.pipelines.few_dead_letters import LETTER_COLUMNS
-
-        wanted = condition(where, LETTER_COLUMNS)
-        if wanted is not None:
-            by_client = _ByClient(group, reason, output, corrupt)
-            if resending:
-                done = with_client(cluster, lambda client: by_client.choose(client, ids or [], wanted, to, apply))
-            else:
-                done = with_client(cluster, lambda client: by_client.count(client, samples))
-            if done:
-                return
 
     def work(spark: SparkSession) -> None:
         from tianzhou.model.names import retry_topic
@@ -96,7 +84,7 @@ def dlq(
         topics = cluster.topics(spark, corrupt_bodies=corrupt)
         letters = p.dead_letters(topics, group, reasons=reason or REASONS)
         if not resending:
-            _show(group, *_rows_of(p.counts(letters), p.samples(letters, samples) if samples else None), output)
+            print_causes(group, *_rows_of(p.counts(letters), p.samples(letters, samples) if samples else None), output)
             return
         # What is sent is what was shown, whatever arrives meanwhile.
         picked = p.chosen(letters, ids=ids or (), where=where).cache()
@@ -117,81 +105,6 @@ def _ensure_letters(group: str, cluster: Cluster) -> None:
     topic = dead_letter_topic(group)
     if not cluster.with_admin(lambda admin: admin.topics.exists(topic)):
         raise ConfigError(f"group {group} has no dead letters: there is no topic {topic}")
-
-
-class _ByClient:
-    """The command without Spark; its works say whether there were few enough letters for them.
-
-    Args:
-        group: the consumer group.
-        reasons: properties that say why; None for the default.
-        output: the form.
-        corrupt_bodies: what becomes of a letter whose body cannot be unpacked.
-    """
-
-    def __init__(self, group: str, reasons: Sequence[str] | None, output: Output, corrupt_bodies: str) -> None:
-        from tianzhou.model.names import dead_letter_topic
-
-        self._group, self._topic = group, dead_letter_topic(group)
-        self._reasons = reasons or REASONS
-        self._output = output
-        self._corrupt = corrupt_bodies
-
-    async def count(self, client: Client, samples: int) -> bool:
-        """Count letters, and show so many of each cause."""
-        from tianzhou.pipelines import few_dead_letters as p
-        from tianzhou.pipelines.few_messages import FEW, spans_of
-
-        consumer = await client.consumer()
-        spans = await spans_of(consumer, self._topic)
-        total = sum(span.count for span in spans)
-        if total > FEW:
-            return False
-        with Report("counted", total, self._output) as report:
-            causes = await p.count(consumer, spans, self._reasons, samples, report, self._corrupt)
-        _show(self._group, *_rows_counted(causes), self._output)
-        return True
-
-    async def choose(self, client: Client, ids: Sequence[str], wanted: Condition, to: str | None, apply: bool) -> bool:
-        """Choose letters, and send them again when that is to be done."""
-        from tianzhou.pipelines import few_dead_letters as p
-        from tianzhou.pipelines.few_messages import FEW, spans_of
-
-        consumer = await client.consumer()
-        spans = await spans_of(consumer, self._topic)
-        total = sum(span.count for span in spans)
-        if total > FEW:
-            return False
-        with Report("looked at", total, self._output) as report:
-            ways = (consumer, spans, self._reasons)
-            found = await p.chosen(*ways, ids=ids, where=wanted, to=to, progress=report, corrupt_bodies=self._corrupt)
-        if apply and found:
-            producer = await client.producer()
-            with Report("sent again", total, self._output) as report:
-                await p.resend(consumer, producer, spans, found, to, report)
-        _show_chosen([choice.shown for choice in found], apply, self._output)
-        return True
-
-
-Rows = list[tuple[Any, ...]]
-
-
-def _rows_counted(counted_letters: Causes) -> tuple[Rows, Rows]:
-    """Rows of causes and samples, of letters that the client counted."""
-    causes, letters = [], []
-    for cause, one in counted_letters.ordered():
-        causes.append((*cause, one.letters, local_time(one.first_ms), local_time(one.last_ms)))
-        letters += [
-            (
-                *cause,
-                local_time(letter.message.store_timestamp),
-                letter.message.msg_id,
-                letter.message.keys or None,
-                body_start(letter.message.body, 80),
-            )
-            for letter in one.newest
-        ]
-    return causes, letters
 
 
 def _rows_of(counts: DataFrame, samples: DataFrame | None) -> tuple[Rows, Rows]:
@@ -224,22 +137,6 @@ def _rows_of(counts: DataFrame, samples: DataFrame | None) -> tuple[Rows, Rows]:
     place = {cause[:4]: number for number, cause in enumerate(causes)}
     letters.sort(key=lambda letter: place.get(letter[:4], len(place)))  # one may have come since they were counted
     return causes, letters
-
-
-def _show(group: str, causes: Rows, letters: Rows, output: Output) -> None:
-    if output is Output.json:
-        print_json(
-            {
-                "group": group,
-                "causes": [dict(zip(COUNTS, row, strict=True)) for row in causes],
-                "samples": [dict(zip(SAMPLES, row, strict=True)) for row in letters],
-            }
-        )
-        return
-    print_rows(COUNTS, causes, output)
-    if letters:
-        print_line("")
-        print_rows(SAMPLES, letters, output)
 
 
 def _time(value: Any) -> str | None:

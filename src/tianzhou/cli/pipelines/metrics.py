@@ -17,7 +17,6 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
-from tianzhou.cli.pipelines.by_client import Client, SparkOption, with_client
 from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
@@ -25,6 +24,7 @@ from tianzhou.cli.pipelines.command import (
     CorruptBodiesOption,
     DeliveryOption,
     FollowOption,
+    SparkOption,
     StoreOption,
     app,
     corrupt_bodies_of,
@@ -32,7 +32,6 @@ from tianzhou.cli.pipelines.command import (
     on_spark,
     run_query,
 )
-from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
 from tianzhou.errors import ConfigError
 from tianzhou.model.names import TRACE_TOPIC
@@ -73,10 +72,7 @@ def trace(
     cluster.refuse_store(store)
     ensure_topics([topic], cluster, store)
 
-    found = None
-    if not (store or on_sparks or conf):
-        found = with_client(cluster, lambda client: _few_traced(client, topic, first, corrupt))
-    sent, delivered = _traced_by_spark(topic, first, store, conf, cluster, corrupt) if found is None else found
+    sent, delivered = _traced_by_spark(topic, first, store, conf, cluster, corrupt)
     if output is Output.json:
         print_json({"sends": sent, "deliveries": delivered})
         return
@@ -90,23 +86,6 @@ def trace(
 
 
 Rows = list[dict[str, Any]]
-
-
-async def _few_traced(
-    client: Client, topic: str, since_ms: int | None, corrupt_bodies: str
-) -> tuple[Rows, Rows] | None:
-    """Figures of sends and deliveries by the client; None when they are too many for it."""
-    from tianzhou.pipelines.few_messages import FEW, spans_of
-    from tianzhou.pipelines.few_traced import read
-
-    consumer = await client.consumer()
-    spans = await spans_of(consumer, topic, since_ms)
-    total = sum(span.count for span in spans)
-    if total > FEW:
-        return None
-    with progress("read", total) as advance:
-        traces = await read(consumer, spans, advance, corrupt_bodies)
-    return None if traces is None else (traces.sends(), traces.deliveries())
 
 
 def _traced_by_spark(

@@ -1,25 +1,31 @@
-"""`pipeline replay` of few messages by the client, and how far one by Spark is."""
+"""`pipeline replay`: what is sent, how far it is, and where a replay into its own topic ends."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from tianzhou.cli.output import Output
-from tianzhou.cli.pipelines.by_client import Client, condition, with_client
-from tianzhou.cli.pipelines.reporting import Report
+from tianzhou.cli.signals import run_client
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
     from tianzhou.cli.pipelines.clusters import Cluster
-    from tianzhou.model import MessageExt
-    from tianzhou.pipelines.few_messages import Span
+    from tianzhou.model import MessageQueue
+
+GROUP: Final = "tianzhou-cli"
+LOCK: Final = "replay.json.lock"
+ENDS: Final = "replay-ends.json"
+"""File of a checkpoint: where each queue ended when a replay into its own topic began."""
+OTHER_FORM: Final = "replay.json"
+"""File of a checkpoint that a version wrote which replayed few messages without Spark."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReplayWanted:
     """What is to be sent again.
 
     Attributes:
@@ -30,7 +36,7 @@ class Wanted:
         until_ms: stored before this time; None for all there are now.
         tags: a tag expression; None for all.
         where: a condition of SQL; None for all.
-        per_second: most messages in a second; None for as fast as can be.
+        per_second: maximum messages in a second; None for as fast as can be.
         corrupt_bodies: what becomes of a message whose body cannot be unpacked: fail or skip.
     """
 
@@ -45,99 +51,55 @@ class Wanted:
     corrupt_bodies: str
 
 
-def replay_few(wanted: Wanted, needs_spark: str | None, cluster: Cluster, output: Output) -> int | None:
-    """Send few messages again by the client; how many were sent, None when Spark has to do it.
+@dataclass(frozen=True, slots=True)
+class QueueSpan:
+    """Messages of a queue.
 
-    A checkpoint stays with who began it.
-
-    Args:
-        wanted: what is to be sent.
-        needs_spark: the option that asks for Spark, None without one.
-        cluster: where the topics are.
-        output: the form of its progress.
-
-    Raises:
-        ConfigError: the checkpoint was begun without Spark, and this replay needs it.
+    Attributes:
+        queue: the queue.
+        begin: offset of the first message.
+        end: offset behind the last message.
     """
-    from tianzhou.pipelines.few_messages import COLUMNS
-    from tianzhou.pipelines.few_replayed import is_begun, is_sparks
 
-    begun, keep = is_begun(wanted.checkpoint), condition(wanted.where, COLUMNS)
-    if keep is None:
-        needs_spark = needs_spark or "--where"
-    if begun and needs_spark:
-        raise ConfigError(
-            f"--checkpoint {wanted.checkpoint}: is that of a replay without Spark, which {needs_spark} needs; finish "
-            "it as it was begun, or give this one a folder of its own"
-        )
-    if keep is None or needs_spark or (not begun and is_sparks(wanted.checkpoint)):
-        return None
-    until_ms, rows = wanted.until_ms, _rows()
+    queue: MessageQueue
+    begin: int
+    end: int
 
-    def chosen(message: MessageExt) -> bool:
-        return (until_ms is None or message.store_timestamp < until_ms) and keep(rows(message))
-
-    return with_client(cluster, lambda client: _replayed(client, wanted, chosen, output))
+    @property
+    def count(self) -> int:
+        """The number of offsets."""
+        return self.end - self.begin
 
 
-def _rows() -> Callable[[MessageExt], dict[str, Any]]:
-    from tianzhou.pipelines.few_messages import row_of
-
-    return row_of
-
-
-async def _replayed(client: Client, wanted: Wanted, chosen: Callable[[MessageExt], bool], output: Output) -> int | None:
-    from tianzhou.pipelines import few_replayed as p
-    from tianzhou.pipelines.few_messages import FEW, spans_of
-
-    consumer = await client.consumer()
-    now = await spans_of(consumer, wanted.source, wanted.since_ms)
-    checkpoint = p.Checkpoint(wanted.checkpoint)
-    begun = p.is_begun(wanted.checkpoint)
-    if not begun and sum(span.count for span in now) > FEW:
-        return None
-    with checkpoint.held():
-        place = checkpoint.place(wanted.source, wanted.target)
-        if place is not None:
-            await p.check_marks(consumer, place)
-        first = p.Place(wanted.source, wanted.target, tuple(now))
-        place = first if place is None else place.going_on(now)
-        producer = await client.producer()
-        with Report("read", sum(span.count for span in place.spans), output) as report:
-            return await p.replay(
-                consumer,
-                producer,
-                checkpoint,
-                place,
-                tags=wanted.tags,
-                wanted=chosen,
-                pace=p.Pace(wanted.per_second),
-                corrupt_bodies=wanted.corrupt_bodies,
-                progress=report,
-            )
-
-
-def spans_now(topic: str, since_ms: int | None, cluster: Cluster) -> list[Span]:
-    """What a topic holds now, for the percentage of a replay by Spark.
+def spans_now(topic: str, since_ms: int | None, cluster: Cluster) -> list[QueueSpan]:
+    """Return what each queue of a topic holds now.
 
     Args:
         topic: the topic.
-        since_ms: see `Wanted`.
+        since_ms: see `ReplayWanted`.
         cluster: where it is.
     """
-    from tianzhou.pipelines.few_messages import spans_of
 
-    async def work(client: Client) -> list[Span]:
-        return await spans_of(await client.consumer(), topic, since_ms)
+    async def work() -> list[QueueSpan]:
+        from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 
-    return with_client(cluster, work)
+        spans = []
+        async with PullConsumer(GROUP, cluster.namesrv, auto_commit=False, **cluster.client_options) as consumer:
+            for queue in await consumer.queues(topic):
+                end, begin = await consumer.max_offset(queue), await consumer.min_offset(queue)
+                if since_ms is not None:
+                    begin = max(begin, await consumer.offset_by_time(queue, since_ms))
+                spans.append(QueueSpan(queue, min(begin, end), end))
+        return spans
+
+    return run_client(work())
 
 
-def passed(spans: Sequence[Span], end: str | None) -> int:
-    """How many messages of spans are behind a stream's offset.
+def passed(spans: Sequence[QueueSpan], end: str | None) -> int:
+    """Return how many messages of spans are behind a stream's offset.
 
     Args:
-        spans: of `spans_now`.
+        spans: result of `spans_now`.
         end: the offset as Spark reports it; None before there is one.
     """
     from tianzhou.spark.source.offsets import from_json
@@ -146,3 +108,45 @@ def passed(spans: Sequence[Span], end: str | None) -> int:
         return 0
     at = from_json(json.loads(end))[1]
     return sum(min(max(at.get(span.queue, 0) - span.begin, 0), span.count) for span in spans)
+
+
+@contextmanager
+def held_replay(wanted: ReplayWanted, spans: Sequence[QueueSpan]) -> Iterator[Mapping[tuple[str, int], int] | None]:
+    """Hold the checkpoint of a replay for this process, unless it is a URI.
+
+    Yields where each queue ends, by broker name and queue id, for a replay into its own topic, which must not send
+    again what it has sent itself; None for another one. The ends stay in the checkpoint, so that every run has those of
+    the first.
+
+    Args:
+        wanted: the replay.
+        spans: what its topic holds now.
+
+    Raises:
+        ConfigError: another process holds the checkpoint, or it has another form.
+    """
+    from tianzhou.pipelines.archive_checkpoint import is_local
+    from tianzhou.pipelines.folder_lock import held
+
+    own = wanted.source == wanted.target
+    ends = {(span.queue.broker_name, span.queue.queue_id): span.end for span in spans} if own else None
+    if not is_local(wanted.checkpoint):
+        yield ends
+        return
+    folder = Path(wanted.checkpoint)
+    if (folder / OTHER_FORM).exists():
+        raise ConfigError(
+            f"--checkpoint {folder}: is that of a replay without Spark ({OTHER_FORM}), by an earlier version; finish "
+            "it with that version, or give this one a folder of its own"
+        )
+    with held(folder, LOCK, "replay", needed=False):
+        yield None if ends is None else _first_ends(folder / ENDS, ends)
+
+
+def _first_ends(file: Path, ends: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], int]:
+    if file.exists():
+        return {(broker, queue): end for broker, queue, end in json.loads(file.read_text(encoding="utf-8"))}
+    draft = file.with_suffix(".new")
+    draft.write_text(json.dumps([[*queue, end] for queue, end in ends.items()]), encoding="utf-8")
+    draft.replace(file)
+    return ends

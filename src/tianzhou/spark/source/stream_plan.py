@@ -1,4 +1,4 @@
-"""Where each micro-batch of a stream begins and ends, and what it reads: the same for Spark and without it."""
+"""Where each micro-batch of a stream begins and ends, and what it reads."""
 
 from __future__ import annotations
 
@@ -63,17 +63,6 @@ class StreamPlan:
             RemotingError: the servers do not answer.
         """
         self._target = offsets.ends(self._watch.now(START_PATIENCE_MS))
-
-    def waiting(self, start: dict[str, Any]) -> int:
-        """How many messages there are behind `start`, by what was last seen; those that are gone do not count.
-
-        Args:
-            start: an offset.
-        """
-        _, position = offsets.from_json(start)
-        begin, _ = offsets.begin(position, self._watch.last)
-        end = offsets.available(begin, self._watch.last)
-        return sum(end.values()) - sum(begin.values())
 
     def latest(self, start: dict[str, Any], most: int | None = None, *, may_wait: bool = False) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` itself when there is nothing to read, or too little yet.
