@@ -36,6 +36,7 @@ from mqadmin_lines import DONE, Outcome, lines, names  # noqa: E402
 from recorded import recorded  # noqa: E402
 
 from tianzhou.cli.mqadmin.catalogue import FAMILIES, every  # noqa: E402
+from tianzhou.cli.mqadmin.unsupported import UNSUPPORTED  # noqa: E402
 
 HEAD = """# mqadmin, sub-command by sub-command
 
@@ -64,12 +65,11 @@ or `tianzhou admin NAME …`. The page is printed by `PYTHONPATH=src python test
 - Users and policies can be prepared while `authenticationEnabled` is not set, as at Apache's brokers: set
   `authenticationMetadataProvider` in the broker's configuration file. Without that key the broker keeps no users,
   and the error names the key.
-- Tianzhou has no controllers and no broker containers. `getSyncStateSet`, `getControllerMetaData`,
-  `getControllerConfig`, `updateControllerConfig`, `electMaster`, `cleanBrokerMetadata`, `addBroker` and
-  `removeBroker` are sent to the address that is given; a broker of Tianzhou refuses them with code 3, as one of
-  Apache's does. At a controller of Apache's our tool prints what Apache's tool prints (`test_mqadmin_controller.py`,
-  all of them but `electMaster`, `cleanBrokerMetadata` and those of containers, whose texts are from RocketMQ's
-  source)."""
+- Static topics, files of RocksDB and controllers are not supported. Their ten sub-commands ask no server: each ends
+  with code 3, the reason and the remedy. For a controller of Apache's, use Apache's mqadmin.
+- Tianzhou has no broker containers. `addBroker` and `removeBroker` are sent to the address that is given; a broker of
+  Tianzhou refuses them with code 3, as one of Apache's does. Their texts are from RocketMQ's source and not compared
+  at a container."""
 LINES_HEAD = """
 ## The 89 sub-commands of 5.3.3, line by line
 
@@ -95,22 +95,23 @@ places). Of settings and figures that each server has of its own only the names 
 code.
 
 """
-_WORDS = "not there: says so, and what to do"
+_WORDS = "not supported: code 3, with the reason and the remedy"
 _ENDLESS = "runs until it is ended, so not compared"
 APART = {
     "clusterRT": _ENDLESS,
     "startMonitoring": _ENDLESS,
     "dumpCompactionLog": "reads a file, asks no cluster",
-    **dict.fromkeys(FAMILIES["not_here"].split(), _WORDS),
+    **dict.fromkeys(UNSUPPORTED, _WORDS),
 }
 """What is said of sub-commands that no conversation has, when the tool is ours."""
 _STATIC = frozenset({"updateStaticTopic", "remappingStaticTopic"})
 _LOCAL = frozenset({"exportMetadataInRocksDB", "dumpCompactionLog"})
-_CONTROLLERS = frozenset(FAMILIES["replication"].split()) - {"haStatus"}
-_AT_A_CONTROLLER = frozenset(
-    {"getBrokerEpoch", "getSyncStateSet", "getControllerMetaData", "getControllerConfig", "updateControllerConfig"}
-)
-"""Sub-commands that `test_mqadmin_controller.py` compares."""
+_CONTAINERS = frozenset({"addBroker", "removeBroker"})
+_CONTROLLERS = frozenset(name for name in UNSUPPORTED if "Controller" in name) | {
+    "getSyncStateSet",
+    "electMaster",
+    "cleanBrokerMetadata",
+}
 _ACCESS = frozenset(FAMILIES["users"].split())
 _ACCOUNTS = frozenset(FAMILIES["accounts"].split())
 
@@ -122,10 +123,10 @@ def cell(name: str, direction: str) -> str:
     if direction == APACHE_533 and name in ONLY_IN_497:
         return "not in 5.3.3"
     theirs = direction in (APACHE_497, APACHE_533)
-    if name in _AT_A_CONTROLLER and direction == OURS_TO_533:
+    if name == "getBrokerEpoch" and direction == OURS_TO_533:
         return "same, with a controller too"
-    if name in _CONTROLLERS:
-        where = "; not compared at a controller or container" if direction == OURS_TO_533 else ""
+    if name in _CONTAINERS or (name in _CONTROLLERS and theirs):
+        where = "; not compared at a container" if direction == OURS_TO_533 else ""
         return f"refused with code 3 by a broker, which is no controller and no container{where}"
     if name in APART:
         return _apart(name) if theirs else APART[name]

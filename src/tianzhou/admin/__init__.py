@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tianzhou.admin.accounts import AccountFiles, Accounts
     from tianzhou.admin.admin import Admin
     from tianzhou.admin.cluster import BrokerStatus, Cluster
-    from tianzhou.admin.controllers import Controllers
     from tianzhou.admin.dead_letters import DeadLetters, Resent
     from tianzhou.admin.delays import DelayLevel, Delays, Due
     from tianzhou.admin.groups import Groups
@@ -35,7 +34,6 @@ __all__ = [
     "Admin",
     "BrokerStatus",
     "Cluster",
-    "Controllers",
     "DeadLetters",
     "DelayLevel",
     "Delays",
@@ -73,7 +71,6 @@ __getattr__, __dir__ = lazy_exports(
         "accounts": "AccountFiles Accounts",
         "admin": "Admin",
         "cluster": "BrokerStatus Cluster",
-        "controllers": "Controllers",
         "dead_letters": "DeadLetters Resent",
         "delays": "DelayLevel Delays Due",
         "groups": "Groups",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tianzhou.admin.access import Access
     from tianzhou.admin.accounts import Accounts
     from tianzhou.admin.cluster import Cluster
-    from tianzhou.admin.controllers import Controllers
     from tianzhou.admin.dead_letters import DeadLetters
     from tianzhou.admin.delays import Delays
     from tianzhou.admin.groups import Groups
@@ -141,13 +140,6 @@ class Admin(Startable):
         from tianzhou.admin.accounts import Accounts
 
         return Accounts(self._reach)
-
-    @cached_property
-    def controllers(self) -> Controllers:
-        """Controllers of RocketMQ 5."""
-        from tianzhou.admin.controllers import Controllers
-
-        return Controllers(self._reach)
 
     @cached_property
     def servers(self) -> Servers:

@@ -1386,60 +1386,6 @@ class Accounts(Blocking):
         return self._run(self._async.files(address))
 
 
-class Controllers(Blocking):
-    """Operations on controllers of RocketMQ 5; Tianzhou has none, its groups elect their leaders among themselves.
-
-    All of them raise `BrokerError` when the server refuses, or is no controller.
-
-    Args:
-        asynchronous: the async one.
-    """
-
-    _async: admin.Controllers
-
-    def __init__(self, asynchronous: admin.Controllers) -> None:
-        super().__init__(asynchronous)
-
-    def metadata(self, address: str) -> dict[str, Any]:
-        """A controller's group, its leader, and whether it is the leader itself (1005)."""
-        return self._run(self._async.metadata(address))
-
-    def leader(self, address: str) -> str:
-        """Address of the leader of a controller's group."""
-        return self._run(self._async.leader(address))
-
-    def sync_states(self, address: str, broker_names: Iterable[str]) -> dict[str, Any]:
-        """Which brokers of a name are in sync with their master, by name (1006)."""
-        return self._run(self._async.sync_states(address, broker_names))
-
-    def elect(self, address: str, cluster: str, broker_name: str, broker_id: int) -> dict[str, Any]:
-        """Make a broker the master of its name (1002)."""
-        return self._run(self._async.elect(address, cluster, broker_name, broker_id))
-
-    def clean(
-        self, address: str, broker_name: str, cluster: str | None = None, broker_ids: str | None = None,
-        living: bool = False,
-    ) -> None:  # fmt: skip
-        """Have a controller forget brokers (1011).
-
-        Args:
-            address: the controller.
-            broker_name: their name.
-            cluster: their cluster.
-            broker_ids: which of them, separated by `;`; None for all.
-            living: also those that are alive.
-        """
-        self._run(self._async.clean(address, broker_name, cluster, broker_ids, living))
-
-    def config(self, address: str) -> dict[str, str]:
-        """A controller's configuration (1010)."""
-        return self._run(self._async.config(address))
-
-    def update_config(self, address: str, values: Mapping[str, str]) -> None:
-        """Change a running controller's configuration (1009)."""
-        self._run(self._async.update_config(address, values))
-
-
 class Servers(Blocking):
     """Operations on one broker or name server.
 
@@ -1776,11 +1722,6 @@ class Admin(Blocking):
     def accounts(self) -> Accounts:
         """Accounts of RocketMQ 4.x."""
         return Accounts(self._async.accounts)
-
-    @cached_property
-    def controllers(self) -> Controllers:
-        """Controllers of RocketMQ 5."""
-        return Controllers(self._async.controllers)
 
     @cached_property
     def servers(self) -> Servers:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tianzhou.cli.mqadmin.subcommand import Subcommand, nearest
+from tianzhou.cli.mqadmin.subcommand import Subcommand, Values, nearest
+from tianzhou.cli.mqadmin.unsupported import SUMMARY, UNSUPPORTED, refusal
 from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+    from tianzhou.cli.mqadmin.answers import Answer
 
 FAMILIES: Final = {
     "topics": """updateTopic updateTopicList deleteTopic updateTopicPerm topicList topicRoute topicStatus
@@ -25,20 +30,18 @@ FAMILIES: Final = {
     "queues": "queryCq checkRocksdbCqWriteProgress",
     "stats": "statsAll",
     "monitoring": "startMonitoring",
-    "replication": """haStatus getSyncStateSet getControllerMetaData getControllerConfig updateControllerConfig
-        electMaster cleanBrokerMetadata addBroker removeBroker""",
+    "replication": "haStatus addBroker removeBroker",
     "exports": "exportMetadata exportConfigs exportMetrics exportPopRecord",
     "users": """createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl listAcl
         copyAcl""",
     "accounts": "updateAclConfig deleteAclConfig updateGlobalWhiteAddr clusterAclConfigVersion getAclConfig",
-    "not_here": "updateStaticTopic remappingStaticTopic exportMetadataInRocksDB rocksDBConfigToJson",
 }
-"""Names of sub-commands by module."""
+"""Names of supported sub-commands by module."""
 
 
 def all_names() -> list[str]:
-    """The names of all sub-commands, in the order of their families."""
-    return [name for names in FAMILIES.values() for name in names.split()]
+    """Return the names of all sub-commands, in the order of their families; unsupported ones are the last."""
+    return [*(name for names in FAMILIES.values() for name in names.split()), *UNSUPPORTED]
 
 
 def every() -> list[Subcommand]:
@@ -46,8 +49,13 @@ def every() -> list[Subcommand]:
     return [find(name) for name in all_names()]
 
 
+async def _refuse(admin: Admin, values: Values) -> Answer:
+    del admin
+    raise ConfigError(refusal(values.command))
+
+
 def find(name: str) -> Subcommand:
-    """The sub-command of a name, whatever the case of its letters.
+    """Return the sub-command of a name, whatever the case of its letters; an unsupported one has no options.
 
     Raises:
         ConfigError: there is none; the text names the nearest.
@@ -57,6 +65,9 @@ def find(name: str) -> Subcommand:
             if known.lower() == name.lower():
                 commands: tuple[Subcommand, ...] = import_module(f"tianzhou.cli.mqadmin.families.{module}").COMMANDS
                 return next(one for one in commands if one.name == known)
+    for known, reason in UNSUPPORTED.items():
+        if known.lower() == name.lower():
+            return Subcommand(known, SUMMARY, "", _refuse, remark=f"Not supported: {reason}.", alone=True)
     near = nearest(name, all_names())
     hint = f"did you mean {near}?" if near else "all are listed by: mqadmin"
     raise ConfigError(f"there is no sub-command {name!r}; {hint}")

@@ -32,18 +32,6 @@ def epoch_entry(entry: Mapping[str, Any]) -> str:
     )
 
 
-def replica(one: Mapping[str, Any]) -> str:
-    """Return a member of a sync state set.
-
-    Args:
-        one: the members of the JSON object that a controller sends.
-    """
-    return (
-        f"ReplicaIdentity{{brokerName='{text(one.get('brokerName'))}', brokerId={text(one.get('brokerId'))}, "
-        f"brokerAddress='{text(one.get('brokerAddress'))}', alive={text(one.get('alive'))}}}"
-    )
-
-
 def table(values: Mapping[str, Any]) -> str:
     """A map, `{a=1, b=2}`."""
     return "{" + ", ".join(f"{key}={value}" for key, value in values.items()) + "}"

@@ -10,6 +10,7 @@ from typing import Any, Final
 from tianzhou.cli.mqadmin.answers import Answer
 from tianzhou.cli.mqadmin.catalogue import every, find
 from tianzhou.cli.mqadmin.subcommand import Subcommand, Values
+from tianzhou.cli.mqadmin.unsupported import UNSUPPORTED, refusal
 from tianzhou.errors import ConfigError
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -37,6 +38,11 @@ def run(arguments: Sequence[str], show: Callable[[str], None], warn: Callable[[s
         show(find(words[1]).help)
         return
     command = find(words[0])
+    if command.name in UNSUPPORTED:
+        if {"-h", "--help"} & set(words):
+            show(command.help)
+            return
+        raise ConfigError(refusal(command.name))
     values = command.parse(words[1:])
     if values.truth("help"):
         show(command.help)

@@ -12,12 +12,12 @@ from tianzhou.cli.mqadmin.catalogue import FAMILIES, all_names, every, find
 from tianzhou.cli.mqadmin.failures import failure
 from tianzhou.cli.mqadmin.families.brokers import epochs_text
 from tianzhou.cli.mqadmin.families.messages import host_of, traced
-from tianzhou.cli.mqadmin.families.replication import sync_state_text
 from tianzhou.cli.mqadmin.families.topics import attributes_of
 from tianzhou.cli.mqadmin.java_text import pretty
 from tianzhou.cli.mqadmin.subcommand import Option, Subcommand, nearest
 from tianzhou.cli.mqadmin.tool import listing, run, tools_account
-from tianzhou.errors import BrokerError, ClientError, ConfigError, UnknownTopic
+from tianzhou.cli.mqadmin.unsupported import UNSUPPORTED
+from tianzhou.errors import BrokerError, ConfigError, UnknownTopic
 
 APACHES = 89 + 5
 """Sub-commands of Apache's 5.3.3, and those of 4.9.7 alone."""
@@ -108,15 +108,15 @@ def test_words_too_many_are_warned_about_and_change_nothing() -> None:
     warned: list[str] = []
     run(["topicRoute", "orders", "-h"], lambda _: None, warned.append)
     assert not warned, "the help needs no warning"
-    with pytest.raises(ClientError):
-        run(["updateStaticTopic", "-t", "orders", "-b", "broker-a", "-qn", "4", "extra"], print, warned.append)
-    assert warned == ["mqadmin updateStaticTopic: warning: 'extra' belongs to no option and is ignored"]
+    with pytest.raises(ConfigError):
+        run(["dumpCompactionLog", "-f", "/nowhere", "extra"], print, warned.append)
+    assert warned == ["mqadmin dumpCompactionLog: warning: 'extra' belongs to no option and is ignored"]
 
 
 FIRST_WINS = """
 updateTopicPerm updateSubGroup deleteSubGroup setConsumeMode getBrokerConfig updateBrokerConfig getBrokerEpoch
 getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode
-haStatus getSyncStateSet exportMetadata exportPopRecord
+haStatus exportMetadata exportPopRecord
 """
 """Sub-commands at which Apache's tool takes `-b` when `-c` is given too."""
 
@@ -190,9 +190,17 @@ def test_a_command_imports_what_it_needs() -> None:
         assert printed.endswith("[]\n"), printed
 
 
-def test_a_sub_command_that_is_not_here_says_so_and_what_to_do() -> None:
-    with pytest.raises(ClientError, match="static topics are of RocketMQ 5"):
-        run(["updateStaticTopic", "-t", "orders", "-qn", "4", "-b", "broker-a"], print)
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_an_unsupported_sub_command_names_the_reason_and_the_remedy(name: str) -> None:
+    for words in ([], ["-t", "orders", "-qn", "4", "--unknown"]):
+        with pytest.raises(ConfigError) as refused:
+            run([name.upper(), *words], print)
+        assert failure(refused.value) == f"CODE: 3  DESC: {name} is not supported: {UNSUPPORTED[name]}"
+    shown: list[str] = []
+    for line in (["help", name], [name, "-h"]):
+        run(line, shown.append)
+    assert shown[0] == shown[1]
+    assert UNSUPPORTED[name] in " ".join(shown[0].split())
 
 
 def test_attributes_are_set_and_removed() -> None:
@@ -274,20 +282,6 @@ def test_the_last_epoch_ends_where_the_log_ends() -> None:
         "#Epoch: EpochEntry{epoch=2, startOffset=100, endOffset=250}"
     )
     assert entries[1]["endOffset"] == 2**63 - 1, "the value for programs is the broker's"
-
-
-def test_a_sync_state_set_is_text_of_rocketmqs() -> None:
-    member = {"brokerName": "b", "brokerId": 1, "brokerAddress": "h:1", "alive": True}
-    found = {
-        "masterBrokerId": 1, "masterAddress": "h:1", "masterEpoch": 3, "syncStateSetEpoch": 4,
-        "inSyncReplicas": [member], "notInSyncReplicas": [member | {"brokerId": 2, "alive": None}],
-    }  # fmt: skip
-    assert sync_state_text("b", found) == (
-        "\n#brokerName\tb\n#MasterBrokerId\t1\n#MasterAddr\th:1\n#MasterEpoch\t3\n#SyncStateSetEpoch\t4\n"
-        "#SyncStateSetNums\t1\n"
-        "\nInSyncReplica:\tReplicaIdentity{brokerName='b', brokerId=1, brokerAddress='h:1', alive=true}\n"
-        "\nNotInSyncReplica:\tReplicaIdentity{brokerName='b', brokerId=2, brokerAddress='h:1', alive=null}"
-    )
 
 
 def test_the_account_of_apaches_tools_is_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
