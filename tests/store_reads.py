@@ -8,5 +8,5 @@ from tianzhou.store import GetResult, MessageStore, ReadRequest
 
 
 def read_now(store: MessageStore, *wish: Any, **wishes: Any) -> GetResult:
-    """`MessageStore.read_now` of the `ReadRequest` with these fields: topic, queue, offset, most messages, …"""
-    return store.read_now(ReadRequest(*wish, **wishes))
+    """Read at once by a `ReadRequest` with these fields: topic, queue, offset, maximum messages, …"""
+    return store.read(ReadRequest(*wish, **wishes), blocks=True)

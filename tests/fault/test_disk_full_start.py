@@ -30,7 +30,7 @@ try:
 except DiskFull as error:
     print("refused", error)
     raise SystemExit
-found = sum(store.read_now(ReadRequest("T", queue, 0, 32)).count for queue in range(int(sys.argv[2])))
+found = sum(store.read(ReadRequest("T", queue, 0, 32), blocks=True).count for queue in range(int(sys.argv[2])))
 store.append(NewRecord("T", 0, b"x" * 300, b"KEYS\\x01later\\x02", keys="later"))
 for key in range(400):
     try:

@@ -20,7 +20,7 @@ from tianzhou._hot.records import UNIT
 from tianzhou.access.signatures import signature
 from tianzhou.records.codec import decode_records
 from tianzhou.records.layout import AT, HEAD_SIZE
-from tianzhou.store import MessageStore, NewRecord, ReadRequest, StoreSettings
+from tianzhou.store import GetResult, MessageStore, NewRecord, ReadRequest, StoreSettings
 from tianzhou.store.log.checked import CheckedRecords
 from tianzhou.store.queues.reading import proof_of
 from tianzhou.wire.command import Command, encode, split
@@ -61,8 +61,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
 @pytest.fixture(scope="module")
 def stretches(store: MessageStore) -> list[Any]:
     """What a read of each kind finds in memory; asked for once, as the next reads would have it from the one before."""
-    requests = [ReadRequest("T", fields["queue_id"], 0, fields["max_msg_nums"], codes) for fields, codes in KINDS]
-    assert all(store.read_ready(request) is not None for request in requests)
+    requests = [
+        ReadRequest("T", fields["queue_id"], 0, fields["max_msg_nums"], codes, goes_on=True) for fields, codes in KINDS
+    ]
+    assert all(isinstance(store.read(request), GetResult) for request in requests)
     return [request.ready for request in requests]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Literal, overload
 
 from tianzhou._hot import ReadyStretch
 from tianzhou.store.coldreads import ROUNDS, ColdReads, Missing
@@ -25,8 +25,34 @@ _MENDS: Final = 100
 """Stray units rebuilt for one read at most; it passes over further ones."""
 
 
+class ColdRead(Awaitable[GetResult]):
+    """A read that needs the disk: pages that have left the memory, or stray units that must be rebuilt.
+
+    Awaiting it returns the `GetResult`, and other requests are served meanwhile. It raises StoreError when the store is
+    closed before that, or when the disk cannot be read. Nothing happens when it is dropped.
+
+    Args:
+        fetched: reads from the disk.
+        missing: byte ranges to fetch first; empty when all pages are in memory.
+        request: the read.
+    """
+
+    __slots__ = ("_fetched", "_missing", "_request")
+
+    def __init__(
+        self,
+        fetched: Callable[[Missing, ReadRequest], Coroutine[Any, Any, GetResult]],
+        missing: Missing,
+        request: ReadRequest,
+    ) -> None:
+        self._fetched, self._missing, self._request = fetched, missing, request
+
+    def __await__(self) -> Generator[Any, Any, GetResult]:
+        return self._fetched(self._missing, self._request).__await__()
+
+
 class Reader:
-    """Reads queues.
+    """Reads queues: `read` is the one entry for what is in memory, on the disk or to be mended.
 
     Args:
         log: the commit log.
@@ -53,69 +79,53 @@ class Reader:
         self._strays = strays
         self._damage = damage
 
-    def read_now(self, request: ReadRequest) -> GetResult:
-        """Messages of a queue, whatever of them has left the memory."""
-        queue = self._find(request.topic, request.queue_id)
-        if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-        try:
-            return self._read(queue, request)
-        except StrayUnit:
-            return self._read_mended_now(queue, request)
+    @overload
+    def read(self, request: ReadRequest) -> GetResult | ColdRead: ...
 
-    def read(self, request: ReadRequest) -> GetResult | Coroutine[Any, Any, GetResult]:
-        """Messages of a queue, without stopping the loop for those that have left the memory.
+    @overload
+    def read(self, request: ReadRequest, *, blocks: Literal[True]) -> GetResult: ...
 
-        Returns:
-            The messages when they are in memory, otherwise a coroutine that returns them when they are. It raises
-            StoreError when the store is closed meanwhile, or its disk cannot be read.
+    def read(self, request: ReadRequest, *, blocks: bool = False) -> GetResult | ColdRead:
+        """Return messages of a queue, or a `ColdRead` when the disk has to be read for them.
+
+        A request that `goes_on` notes the stretch of the queue that was found in memory. The next read of the same
+        request, with another offset, begins there.
+
+        Args:
+            request: the range, the filter and the limits.
+            blocks: whether to read from the disk at once, while the event loop waits.
+
+        Raises:
+            StoreError: the disk cannot be read.
         """
-        queue = self._find(request.topic, request.queue_id)
-        if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-        if request.offset == queue.max_offset:
-            # A consumer that has everything and waits for more, as most do: there is nothing to look at.
-            return outside_queue(request.offset, queue.min_offset, queue.max_offset)
-        missing = self._cold.missing(queue, request, self._limits)
-        if missing:
-            return self._read_cold(missing, request)
-        try:
-            return self._read(queue, request)
-        except StrayUnit:
-            return self._read_mended(queue, request)
-
-    def read_ready(self, request: ReadRequest) -> GetResult | None:
-        """Messages of a queue that are in memory, or that there is none yet at its end.
-
-        What was found is noted in the request, whose next use may go on from it with another offset.
-
-        Returns:
-            None where there is anything else to be said or done about a read.
-        """
-        if request.ready is not None:
-            more = request.ready.read(request.offset, request.max_messages, request.tag_codes, monotonic())
+        ready = request.ready
+        if ready is not None:
+            more = ready.read(request.offset, request.max_messages, request.tag_codes, monotonic())
             if more is not None:
                 records, count, following, low, high, behind = more
                 return GetResult(GetStatus.FOUND, following, low, high, records, count, behind)
             request.ready = None
         queue = self._find(request.topic, request.queue_id)
-        if queue is None or not queue.min_offset <= request.offset <= queue.max_offset or not queue.max_offset:
-            return None
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
         if request.offset == queue.max_offset:
+            # A consumer that has everything and waits for more, as most do: no page has to be looked at.
             return outside_queue(request.offset, queue.min_offset, queue.max_offset)
-        if self._cold.missing(queue, request, self._limits):
-            return None
+        if not blocks:
+            missing = self._cold.missing(queue, request, self._limits)
+            if missing:
+                return ColdRead(self._fetched, missing, request)
         try:
-            found = self._read(queue, request)
+            found = self._range(queue, request)
         except StrayUnit:
-            return None
-        if found.status is not GetStatus.FOUND:
-            return None
-        if type(queue) is ConsumeQueue and request.accept is None:
+            return self._mended_here(queue, request) if blocks else ColdRead(self._fetched, [], request)
+        if request.goes_on and found.status is GetStatus.FOUND:
             self._note_ready(queue, request)
         return found
 
     def _note_ready(self, queue: ConsumeQueue, request: ReadRequest) -> None:
+        if type(queue) is not ConsumeQueue or request.accept is not None:
+            return
         begin, end, until = self._cold.stretch(queue)
         segment = queue.files.find(request.offset * UNIT_SIZE)
         if segment is not None and begin <= request.offset:
@@ -126,12 +136,14 @@ class Reader:
             prove = None if is_light(queue.topic) else partial(proof_of, self._log, queue)
             request.ready = ReadyStretch(self._log, queue, segment, begin, end, until, looked_at, limits, prove)
 
-    async def _read_cold(self, missing: Missing, request: ReadRequest) -> GetResult:
-        await self._cold.fetch(missing, ahead=True)
-        queue = self._find(request.topic, request.queue_id)
-        if isinstance(queue, BatchQueue):
-            await self._cold.follow(queue.find_steps(request.offset))
-        for _ in range(ROUNDS):
+    async def _fetched(self, missing: Missing, request: ReadRequest) -> GetResult:
+        """Return the messages of a range once the disk has given them and stray units were rebuilt."""
+        if missing:
+            await self._cold.fetch(missing, ahead=True)
+            queue = self._find(request.topic, request.queue_id)
+            if isinstance(queue, BatchQueue):
+                await self._cold.follow(queue.find_steps(request.offset))
+        for _ in range(ROUNDS if missing else 0):
             queue = self._find(request.topic, request.queue_id)
             if queue is None:
                 break
@@ -139,33 +151,32 @@ class Reader:
             if not missing:
                 break
             await self._cold.fetch(missing, ahead=True)
+        queue = self._find(request.topic, request.queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-        return await self._read_mended(queue, request)
-
-    def _read_mended_now(self, queue: ConsumeQueue, request: ReadRequest) -> GetResult:
         for _ in range(_MENDS):
             try:
-                return self._read(queue, request)
-            except StrayUnit as stray:
-                if not self._strays.mend_now(queue, stray.number):
-                    break
-        return self._read(queue, request, look=False)
-
-    async def _read_mended(self, queue: ConsumeQueue, request: ReadRequest) -> GetResult:
-        for _ in range(_MENDS):
-            try:
-                return self._read(queue, request)
+                return self._range(queue, request)
             except StrayUnit as stray:
                 if not await self._strays.mend(queue, stray.number):
                     break
                 place = self._strays.place(queue, stray.number)
                 if place is not None:
                     await self._damage.repair_soon(place)
-        return self._read(queue, request, look=False)
+        return self._range(queue, request, mends=False)
 
-    def _read(self, queue: ConsumeQueue, request: ReadRequest, look: bool = True) -> GetResult:
-        strays = self._strays if look else None
+    def _mended_here(self, queue: ConsumeQueue, request: ReadRequest) -> GetResult:
+        """Return the messages of a range after its stray units were rebuilt while the event loop waited."""
+        for _ in range(_MENDS):
+            try:
+                return self._range(queue, request)
+            except StrayUnit as stray:
+                if not self._strays.mend_now(queue, stray.number):
+                    break
+        return self._range(queue, request, mends=False)
+
+    def _range(self, queue: ConsumeQueue, request: ReadRequest, mends: bool = True) -> GetResult:
+        strays = self._strays if mends else None
         if isinstance(queue, BatchQueue):
             return read_batch_queue(self._log, queue, self._limits, request, strays)
         return read_queue(self._log, queue, self._limits, request, strays)

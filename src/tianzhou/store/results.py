@@ -93,7 +93,8 @@ class ReadRequest(msgspec.Struct):
         accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
             `tag_codes` only.
         max_bytes: most bytes, unless the first record alone is longer.
-        ready: what a read with these wishes found in memory, for those that go on from it.
+        goes_on: whether the same request is read again with other offsets, so that it notes `ready`.
+        ready: the stretch of the queue that the last read of this request found in memory; None without one.
     """
 
     topic: str
@@ -104,6 +105,7 @@ class ReadRequest(msgspec.Struct):
     accept: Callable[[memoryview], bool | None] | None = None
     accept_unit: Callable[[ExtensionUnit], bool] | None = None
     max_bytes: int = MAX_READ_BYTES
+    goes_on: bool = False
     ready: ReadyStretch | None = None
 
 

@@ -62,7 +62,7 @@ class MessageStore:
     attributes, so that a message does not pay for a call more:
 
     - of `Appender`: `append`, `append_batch`, `append_plain_batch`, `append_run`, `settle`, `secure`;
-    - of `Reader`: `read`, `read_now`;
+    - of `Reader`: `read`;
     - of `OpenQueues`: `min_offset`, `max_offset`, `arrived`, `queue_unit`, `topics`, and `queues` of a topic;
     - of `ColdReads`: `find` and `take`, which run the look-ups of `lookups`.
 
@@ -158,7 +158,7 @@ class MessageStore:
         self.lookups = LookUps(log, queues, index)
         self.take, self.find = cold.take, cold.follow
         reader = Reader(log, queues, self._limits, cold, strays, damage)
-        self.read, self.read_now, self.read_ready = reader.read, reader.read_now, reader.read_ready
+        self.read = reader.read
         appender = Appender(
             settings,
             self.clock,

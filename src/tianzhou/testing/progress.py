@@ -43,7 +43,7 @@ def records(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Itera
     offset = max(offset, store.min_offset(topic, queue_id))
     end = store.max_offset(topic, queue_id)
     while offset < end:
-        found = store.read_now(ReadRequest(topic, queue_id, offset, SLICE))
+        found = store.read(ReadRequest(topic, queue_id, offset, SLICE), blocks=True)
         for view in found.parts:
             yield decode_record(view)
         offset = max(found.next_offset, offset + 1)

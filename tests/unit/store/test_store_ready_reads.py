@@ -1,4 +1,4 @@
-"""Reads that go on in what one before them found in memory give what any read does, or leave it to others."""
+"""Reads that go on in what one before them found in memory give what any read does."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def queue_of(store: MessageStore) -> ConsumeQueue:
     return queue
 
 
-def shown(found: GetResult | None) -> tuple[object, ...] | None:
+def shown(found: GetResult) -> tuple[object, ...]:
     """All of what was found."""
-    if found is None:
-        return None
     return found.status, found.next_offset, found.min_offset, found.max_offset, found.records, found.count
 
 
-def read_on(store: MessageStore, request: ReadRequest, offset: int) -> tuple[object, ...] | None:
+def read_on(store: MessageStore, request: ReadRequest, offset: int) -> tuple[object, ...]:
     request.offset = offset
-    return shown(store.read_ready(request))
+    found = store.read(request)
+    assert isinstance(found, GetResult), "all of it is in memory"
+    return shown(found)
 
 
 @pytest.mark.parametrize("codes", [None, frozenset({ODD}), frozenset({ODD, EVEN}), frozenset({7})])
@@ -76,7 +76,7 @@ def test_a_read_that_goes_on_finds_what_others_do(
     """Whatever is stored, expires and is read in between."""
     dice = random.Random(seed)
     put(store, dice.randrange(1, 90))
-    request = ReadRequest("T", 0, 0, dice.choice([1, 3, 8, 32]), codes)
+    request = ReadRequest("T", 0, 0, dice.choice([1, 3, 8, 32]), codes, goes_on=True)
     offset = 0
     for _ in range(200):
         match dice.randrange(8):
@@ -94,7 +94,7 @@ def test_a_read_that_goes_on_finds_what_others_do(
                     segment.let_go()
         found = read_on(store, request, offset)
         wanted = read_now(store, "T", 0, offset, request.max_messages, codes)
-        assert found == (shown(wanted) if wanted.status in (GetStatus.FOUND, GetStatus.OFFSET_OVERFLOW_ONE) else None)
+        assert found == shown(wanted)
         offset = wanted.next_offset
 
 
@@ -103,7 +103,7 @@ def test_where_to_look_is_found_out_once_for_several_reads(
 ) -> None:
     """Eight reads at most, and never for longer than what is in memory is taken to stay there."""
     put(store, 40)
-    request, looks, look = ReadRequest("T", 0, 0, 2), [], StoreProbe(store).cold_reads.missing
+    request, looks, look = ReadRequest("T", 0, 0, 2, goes_on=True), [], StoreProbe(store).cold_reads.missing
 
     def counted(queue: ConsumeQueue, request: ReadRequest, limits: ReadLimits) -> Missing:
         looks.append(request.offset)
@@ -111,20 +111,20 @@ def test_where_to_look_is_found_out_once_for_several_reads(
 
     monkeypatch.setattr(StoreProbe(store).cold_reads, "missing", counted)
     for offset in range(0, 16, 2):
-        assert read_on(store, request, offset) is not None
+        assert read_on(store, request, offset)[0] is GetStatus.FOUND
     assert looks == [0]
-    assert read_on(store, request, 16) is not None
+    assert read_on(store, request, 16)[0] is GetStatus.FOUND
     assert looks == [0, 16], "behind what was looked at"
     hand.now += RESIDENT_S
-    assert read_on(store, request, 18) is not None
+    assert read_on(store, request, 18)[0] is GetStatus.FOUND
     assert looks == [0, 16, 18], "later"
 
 
 def test_what_is_to_be_proved_is_no_read_that_goes_on(store: MessageStore) -> None:
     """A unit that came from the disk, a broken stretch of the log, or a log that came from the disk."""
     put(store, 30)
-    request = ReadRequest("T", 0, 0, 4)
-    assert read_on(store, request, 0) is not None
+    request = ReadRequest("T", 0, 0, 4, goes_on=True)
+    assert read_on(store, request, 0)[0] is GetStatus.FOUND
     assert request.ready is not None
     queue = queue_of(store)
     queue.trusted_from = 8
@@ -135,15 +135,14 @@ def test_what_is_to_be_proved_is_no_read_that_goes_on(store: MessageStore) -> No
     StoreProbe(store).log.damaged.append((first[0], first[0] + first[1]))
     found = read_on(store, request, 8)
     assert found == shown(read_now(store, "T", 0, 8, 4))
-    assert found is not None
     assert found[1] == 13, "the broken one is passed over"
 
 
 def test_a_topic_that_is_made_again_is_another(store: MessageStore) -> None:
     put(store, 30)
-    request = ReadRequest("T", 0, 0, 4)
-    assert read_on(store, request, 0) is not None
+    request = ReadRequest("T", 0, 0, 4, goes_on=True)
+    assert read_on(store, request, 0)[0] is GetStatus.FOUND
     store.delete_topic("T")
-    assert read_on(store, request, 4) is None
+    assert read_on(store, request, 4)[0] is GetStatus.NO_MATCHED_LOGIC_QUEUE
     put(store, 6)
     assert read_on(store, request, 4) == shown(read_now(store, "T", 0, 4, 4))

@@ -36,7 +36,6 @@ from tianzhou.broker.services import Services
 from tianzhou.broker.tables.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.tables.clients import Subscription
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
-from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import COMPILED, SQL92, parse_tags
 from tianzhou.limits import CONNECTION_POLLS, FILTER_LENGTH, LONG_POLLS
@@ -44,6 +43,7 @@ from tianzhou.model import ConsumeType, MessageModel, names
 from tianzhou.records.layout import AT, POSITION
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Turns
+from tianzhou.store.reader import ColdRead
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -103,7 +103,7 @@ class PullHandler(Handler):
         if accept is not None:
             self._turns.spend(accept.work * WORK_S)
         if not isinstance(found, GetResult):
-            return ChainedCoroutine(self._read_cold(connection, request, found), found)
+            return self._when_read(connection, request, found)
         if found.status is GetStatus.FOUND:
             self.runs.learn(request)
         else:
@@ -210,7 +210,7 @@ class PullHandler(Handler):
         """Let held pulls of a queue end now, because the group's offset was reset."""
         self._deadlines.expire_now(self._held.get((group, topic, queue_id), ()))
 
-    async def _read_cold(self, connection: Connection, request: PullRequest, reading: Awaitable[GetResult]) -> Reply:
+    async def _when_read(self, connection: Connection, request: PullRequest, reading: ColdRead) -> Reply:
         began = self._clock.monotonic()
         found = self._bounded(request, await reading)
         accept = request.selection.accept
@@ -433,7 +433,7 @@ class PullHandler(Handler):
         accept = request.selection.accept
         if accept is not None:
             accept.begin()
-        found = self._store.read_now(request.reading)
+        found = self._store.read(request.reading, blocks=True)
         if accept is not None:
             self._turns.spend(accept.work * WORK_S)
         return self._bounded(request, found)

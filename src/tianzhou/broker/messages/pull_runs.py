@@ -19,7 +19,7 @@ from tianzhou.errors import LimitExceeded
 from tianzhou.model import MessageModel
 from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Runs
 from tianzhou.remoting.session import MAX_FRAME
-from tianzhou.store.results import GetResult
+from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, ResponseCode
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
@@ -45,6 +45,7 @@ class Sequence(PullCursor):
         self.header = header = request.header
         brings = bool(header.sys_flag & SUBSCRIPTION)
         self.selection, self.reading = request.selection, reading_of(header, request.selection)
+        self.reading.goes_on = True
         super().__init__(
             header.consumer_group,
             header.topic,
@@ -175,12 +176,12 @@ class PullRuns:
             return -1
         reading = sequence.reading
         reading.offset = offset
-        got = self._store.read_ready(reading)
-        if (
-            got is None
-            or not (got.count or sequence.waits)
-            or (sequence.commits and not self._commit(sequence, commit))
-        ):
+        got = self._store.read(reading)
+        if type(got) is not GetResult:
+            return -1  # the disk has to be read
+        if got.status is not GetStatus.FOUND and not (got.status is GetStatus.OFFSET_OVERFLOW_ONE and sequence.waits):
+            return -1
+        if sequence.commits and not self._commit(sequence, commit):
             return -1
         notes = None
         if sequence.expression is not None:

@@ -28,7 +28,7 @@ def read_history(store: MessageStore) -> records.History:
     low, offset = max(store.min_offset(topic, records.QUEUE), 0), store.max_offset(topic, records.QUEUE)
     while offset > low:
         offset -= 1
-        for view in store.read_now(ReadRequest(topic, records.QUEUE, offset, 1)).parts[:1]:
+        for view in store.read(ReadRequest(topic, records.QUEUE, offset, 1), blocks=True).parts[:1]:
             try:
                 record = decode_record(view)
                 # Where a power failure has left a gap, the record behind it comes.
@@ -46,7 +46,7 @@ def read_units(store: MessageStore, offset: int) -> list[StagedUnit]:
     offset = max(offset, store.min_offset(topic, records.QUEUE), 0)
     end = store.max_offset(topic, records.QUEUE)
     while offset < end:
-        got = store.read_now(ReadRequest(topic, records.QUEUE, offset, _SLICE))
+        got = store.read(ReadRequest(topic, records.QUEUE, offset, _SLICE), blocks=True)
         for view in got.parts:
             try:
                 queue_offset, place = _PLACES.unpack_from(view)
@@ -69,7 +69,7 @@ def still_there(store: MessageStore, snapshot: Snapshot) -> Snapshot:
 def _present(store: MessageStore, attempt: OpenAttempt) -> OpenAttempt:
     units = []
     for number, offset, place in zip(*(iter(attempt.units),) * 3, strict=True):
-        parts = store.read_now(ReadRequest(names.STAGED_TOPIC, records.QUEUE, offset, 1)).parts[:1]
+        parts = store.read(ReadRequest(names.STAGED_TOPIC, records.QUEUE, offset, 1), blocks=True).parts[:1]
         if any(_PLACES.unpack_from(view) == (offset, place) for view in parts):
             units += [number, offset, place]
         else:

@@ -50,6 +50,6 @@ def _intact(broker: Broker, queue: int) -> Iterator[Record]:
     """Yield the records of a queue that a client takes, in order."""
     store = broker.store
     for offset in range(store.min_offset(TOPIC, queue), store.max_offset(TOPIC, queue)):
-        for view in store.read_now(ReadRequest(TOPIC, queue, offset, 1)).parts:
+        for view in store.read(ReadRequest(TOPIC, queue, offset, 1), blocks=True).parts:
             with contextlib.suppress(CorruptRecord):
                 yield decode_record(view, check_crc=True)

@@ -281,23 +281,22 @@ async def test_pulls_like_one_that_found_messages_are_a_run(tmp_path: Path) -> N
     assert committed == {"T@G": {0: 4}}
 
 
-async def test_pulls_at_the_end_of_a_queue_wait_in_runs(
-    bench: Bench, peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pulls_at_the_end_of_a_queue_wait_in_runs(bench: Bench, peer: Peer) -> None:
     """Only the first is the handler's; what comes is given to those that wait, and the clock ends the others."""
-    reads, read = 0, bench.store.read
+    handled, probe = 0, BrokerProbe(bench.parts)
+    pull = probe.handlers[RequestCode.PULL_MESSAGE]
 
-    def counted(reading: Any) -> Any:
-        nonlocal reads
-        reads += 1
-        return read(reading)
+    def counted(*request: Any) -> Any:
+        nonlocal handled
+        handled += 1
+        return pull(*request)
 
-    monkeypatch.setattr(bench.store, "read", counted)
+    probe.answer_with(RequestCode.PULL_MESSAGE, counted)
     await peer.send("T", b"m", properties={"UNIQ_KEY": "U"})
     for offset in range(1, 5):
         waiting = peer.post_pull("T", offset, sys_flag=SUBSCRIPTION | SUSPEND)
         await asyncio.sleep(0)
-        assert (bench.parts.pulls.waiting, peer.connection.deferred_replies, reads) == (1, 1, 1)
+        assert (bench.parts.pulls.waiting, peer.connection.deferred_replies, handled) == (1, 1, 1)
         await peer.send("T", b"m", properties={"UNIQ_KEY": f"U{offset}"})
         reply = await peer.reply(waiting)
         assert (reply.code, read_reply(11, reply).next_begin_offset) == (0, offset + 1)
