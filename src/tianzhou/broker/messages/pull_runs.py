@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from tianzhou._hot import PullCursor, PullRun, pull_key, pull_reply
+from tianzhou.broker.messages.held_pulls import HeldPulls
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of, suggested_broker
 from tianzhou.broker.services import Services
 from tianzhou.errors import LimitExceeded
@@ -76,13 +77,13 @@ class PullRuns:
 
     Args:
         services: of the broker.
-        hold: has a pull wait for messages, given what was found at the end of its queue; false when it may not.
+        held: holds the pulls that find nothing at the end of their queue.
 
     Attributes:
         listener: called now and then with the milliseconds that a pull took.
     """
 
-    def __init__(self, services: Services, hold: Callable[[Connection, PullRequest, GetResult], bool]) -> None:
+    def __init__(self, services: Services, held: HeldPulls) -> None:
         self._tables, self._store, self._stats = services.tables, services.store, services.stats
         self._clock, self._access, self._replication = services.clock, services.access, services.replication
         tables = services.tables
@@ -96,7 +97,7 @@ class PullRuns:
         )
         self._sequences: dict[bytes, Any] = self._run.cursors
         self._unknown: bytes | None = None
-        self._hold = hold
+        self._hold = held.hold_at_once
         self._sample_due = 0.0
         self.listener: Callable[[float], None] = lambda _: None
 
