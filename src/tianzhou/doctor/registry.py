@@ -1,4 +1,4 @@
-"""Every illness that the doctor knows, by what it is looked for in: docs/reference/findings.md is printed from it. Pure."""
+"""All findings of the doctor, by the observed thing: docs/reference/findings.md is printed from them. Pure."""
 
 from __future__ import annotations
 

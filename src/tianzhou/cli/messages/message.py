@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -179,10 +179,27 @@ def print_message(message: MessageExt, output: Output, more: Mapping[str, str] |
     print_line_pieces(text_pieces(message.body))
 
 
-def times_of(since: str | None, until: str | None) -> dict[str, int]:
-    """`--since` and `--until` as arguments of queries; those that are not given are left out."""
+class Times(TypedDict, total=False):
+    """Bounds of a query's store times, as its keyword arguments.
+
+    Attributes:
+        begin_ms: first store time, milliseconds since the epoch.
+        end_ms: last store time.
+    """
+
+    begin_ms: int
+    end_ms: int
+
+
+def times_of(since: str | None, until: str | None) -> Times:
+    """Return `--since` and `--until` as arguments of queries, without an option that was not given."""
     begin_ms, end_ms = span_ms(since, until, int(time.time() * 1000))
-    return {name: at for name, at in (("begin_ms", begin_ms), ("end_ms", end_ms)) if at is not None}
+    times = Times()
+    if begin_ms is not None:
+        times["begin_ms"] = begin_ms
+    if end_ms is not None:
+        times["end_ms"] = end_ms
+    return times
 
 
 def print_messages(messages: Sequence[MessageExt], output: Output) -> None:

@@ -55,12 +55,15 @@ class Values:
         given: what was given, as text; a flag is `true`.
         command: name of the sub-command, for errors.
         warnings: a sentence for each part of the command line that has no effect.
+
+    Attributes:
+        command: name of the sub-command.
     """
 
     def __init__(self, given: dict[str, str], command: str = "", warnings: Sequence[str] = ()) -> None:
         self.given = given
         self.warnings = warnings
-        self._command = command
+        self.command = command
 
     def get(self, name: str, default: str = "") -> str:
         """The value without spaces around it, or the default."""
@@ -86,7 +89,7 @@ class Values:
         try:
             return int(text)
         except ValueError:
-            raise ConfigError(f"{self._command}: --{name} is {text!r}; expected a whole number") from None
+            raise ConfigError(f"{self.command}: --{name} is {text!r}; expected a whole number") from None
 
     def listed(self, name: str, separator: str = ",") -> list[str]:
         """The parts of the value; none when it was not given."""
