@@ -8,10 +8,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from quick_start import JAVA
 
 from tianzhou.spark import session
+
+MAX_STARTS = 6
+"""Maximum number of times that the process starts the query: a worker that a test kills may end the query."""
 
 
 def begin(spark: Any, address: str, source: str, target: str, checkpoint: str, *, available_now: bool) -> Any:
@@ -43,7 +47,7 @@ def begin(spark: Any, address: str, source: str, target: str, checkpoint: str, *
 
 
 def main(address: str, source: str, target: str, checkpoint: str, master: str) -> int:
-    """Run the query in a session of this process until it fails.
+    """Run the query in a session of this process. Start it again from its checkpoint when it fails.
 
     Args:
         address: the name server.
@@ -54,10 +58,15 @@ def main(address: str, source: str, target: str, checkpoint: str, master: str) -
     """
     spark = session("killed", "test", master=master, **JAVA)
     spark.sparkContext.setLogLevel("OFF")
-    query = begin(spark, address, source, target, checkpoint, available_now=False)
-    print("started", flush=True)
-    query.awaitTermination()
-    return 0 if query.exception() is None else 1
+    for start in range(MAX_STARTS):
+        query = begin(spark, address, source, target, checkpoint, available_now=False)
+        if start == 0:
+            print("started", flush=True)
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            print(error, file=sys.stderr, flush=True)
+    return 1
 
 
 if __name__ == "__main__":
