@@ -42,6 +42,12 @@ _NOTE_STOPS = """
   return [...document.querySelectorAll('[data-action]')].map(one => one.dataset.action);
 }
 """
+_FOCUS_STOPS = """
+() => {
+  for (const one of document.querySelectorAll('[data-action]')) if (one.tabIndex >= 0) one.focus({preventScroll: true});
+  document.activeElement?.blur();
+}
+"""
 _NOT_STOPPED = """
 () => Object.fromEntries([...document.querySelectorAll('[data-action]')]
   .filter(one => !window.stopped.has(one.dataset.action))
@@ -53,17 +59,24 @@ _FAINT = """
   const part = value => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
   const light = color => 0.2126 * part(color[0]) + 0.7152 * part(color[1]) + 0.0722 * part(color[2]);
   const over = (top, ground) => [0, 1, 2].map(i => top[i] * top[3] + ground[i] * (1 - top[3]));
-  const found = new Set();
+  const found = new Set(), known = new Map();
+  // What all elements from the outermost one to this one paint. Texts share most of these elements.
+  const painted = one => {
+    if (!one) return {ground: [255, 255, 255], opacity: 1};
+    if (!known.has(one)) {
+      const outside = painted(one.parentElement), style = getComputedStyle(one);
+      const ground = over(parts(style.backgroundColor), outside.ground);
+      known.set(one, {ground, opacity: outside.opacity * style.opacity});
+    }
+    return known.get(one);
+  };
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let text; (text = texts.nextNode()); ) {
     const one = text.parentElement, style = getComputedStyle(one);
     const unseen = !text.textContent.trim() || !one.getBoundingClientRect().width || style.visibility === 'hidden';
     // What is off may be pale, and an arrow for the order shows when the pointer is there.
     if (unseen || one.closest('script, style, :disabled, .disabled, .q-drawer, .q-table__sort-icon')) continue;
-    let ground = [255, 255, 255], opacity = 1;
-    const around = [];
-    for (let up = one; up; up = up.parentElement) around.unshift(getComputedStyle(up));
-    for (const each of around) { ground = over(parts(each.backgroundColor), ground); opacity *= each.opacity; }
+    const {ground, opacity} = painted(one);
     const [red, green, blue, alpha] = parts(style.color);
     const lights = [light(over([red, green, blue, alpha * opacity], ground)), light(ground)];
     const contrast = (Math.max(...lights) + 0.05) / (Math.min(...lights) + 0.05);
@@ -119,6 +132,14 @@ def tables_cut(page: Any) -> list[str]:
     """Return the tables of which a part is out of sight, because they are wider than their place."""
     found: list[str] = page.evaluate(_TABLES_CUT)
     return found
+
+
+def not_focused(page: Any) -> list[str]:
+    """Return what can be done with the mouse, and is no stop of the tabulator. No key is pressed."""
+    page.evaluate(_MARK_ACTIONS)
+    page.evaluate(_NOTE_STOPS)
+    page.evaluate(_FOCUS_STOPS)
+    return [*page.evaluate(_NOT_STOPPED).values()]
 
 
 def not_reached(page: Any) -> list[str]:
