@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ from tianzhou.cli.messages.message import (
     IdArgument,
     LimitOption,
     SinceOption,
+    Times,
     UntilOption,
     found_message,
     print_message,
@@ -312,7 +313,7 @@ async def _letters(admin: Admin, group: str, since: str | None, until: str | Non
 
 
 async def _fulfilling(
-    admin: Admin, group: str, fulfils: Callable[[MessageExt], bool], times: Mapping[str, int], limit: int
+    admin: Admin, group: str, fulfils: Callable[[MessageExt], bool], times: Times, limit: int
 ) -> list[MessageExt]:
     """The newest dead letters that fulfil a condition, the newest first."""
     from tianzhou.cli.messages.letter_pages import count_of, letter_pages, letter_spans
