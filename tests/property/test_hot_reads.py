@@ -22,6 +22,8 @@ pytestmark = pytest.mark.skipif(
 
 
 REPLIES = [frames.send_reply(number, f"id-{number}", 0, number, None, "", True) for number in range(3)]
+CODE = 0
+"""Request code at the front of what is read: that of `REPLIES`."""
 TARGET = Target(MessageQueue("orders", "broker-a", 0), "", None)  # type: ignore[arg-type]
 
 
@@ -33,12 +35,12 @@ def connection_of(twin: Any) -> tuple[Any, list[Any]]:
     """A connection that writes down what it was asked for, and what it has written down."""
     seen: list[Any] = []
     shared = twin.SharedReads()
-    shared.scratch = bytearray(reads.READ_SIZE)
+    shared.scratch = bytearray(b"".join(REPLIES).ljust(reads.READ_SIZE, b"\0"))
     shared.window = memoryview(shared.scratch)[:100]
     shared.opaques = module_of(twin, identifiers).OpaqueCounter()
     shared.budget = SimpleNamespace(read_size=reads.READ_SIZE)
     shared.busy_poll = SimpleNamespace(requested=lambda peer, gap_s: seen.append(("requested", peer is path, gap_s)))
-    shared.next_mark, shared.turn_full, shared.unread_full, shared.runs = inf, False, False, None
+    shared.next_mark, shared.turn_full, shared.unread_full, shared.fast_paths = inf, False, False, {}
     clock = [0.0]
 
     def monotonic() -> float:
@@ -77,8 +79,8 @@ def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
                 peer.closed = peer.closed or closes
                 return min(after, end), list(replies)
 
-            if group.runs is not None:
-                group.runs = runs
+            if group.fast_paths:
+                group.fast_paths = {CODE: runs}
             seen.append(len(path.get_buffer(-1)))
             path.buffer_updated(count)
         elif name == "sends":
@@ -91,7 +93,7 @@ def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
                 group.opaques.in_flight += 1
             group.scratch[: len(b"".join(REPLIES))] = b"".join(REPLIES)
         elif name == "runs":
-            group.runs = (lambda *_: (0, [])) if value else None
+            group.fast_paths = {CODE: lambda *_: (0, [])} if value else {}
         elif name == "read_size":
             group.budget.read_size = value
         elif hasattr(group, name):

@@ -243,7 +243,7 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
     group = ConnectionGroup(parts.router.serve, idle_timeout_s=0, clock=clock)
     if run is not None:
         BrokerProbe(parts).serve_runs_by(run, send_handler._SPECIAL, send_handler.tags_code)
-        group.runs = parts.send.serve_run
+        group.fast_paths = parts.router.fast_paths
     group.start()
     answering = asyncio.ensure_future(parts.acks.run())
     connection = Connection(group)

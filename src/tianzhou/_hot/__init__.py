@@ -37,6 +37,7 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.entries import put_entries as put_entries
     from tianzhou._hot.entries import put_entry as put_entry
     from tianzhou._hot.frames import pull_reply as pull_reply
+    from tianzhou._hot.frames import request_code as request_code
     from tianzhou._hot.frames import split as split
     from tianzhou._hot.frames import stored_reply as stored_reply
     from tianzhou._hot.identifiers import OpaqueCounter as OpaqueCounter
@@ -59,6 +60,7 @@ if TYPE_CHECKING or MODE == "pure":
 else:
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_plain, split = _twin.put_batch, _twin.put_plain, _twin.split
+    request_code = _twin.request_code
     next_run, take_rows, stored_reply = _twin.next_run, _twin.take_rows, _twin.stored_reply
     put_entry, put_entries, next_entries = _twin.put_entry, _twin.put_entries, _twin.next_entries
     ReadPath, SharedReads = _twin.ReadPath, _twin.SharedReads

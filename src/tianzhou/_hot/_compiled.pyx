@@ -128,6 +128,27 @@ cdef object signed_content(Place p, Py_ssize_t size):
     return _frames.signed_content(PyBytes_FromStringAndSize(<const char *>p, size))
 
 
+cdef int64_t code_at(Place p, Py_ssize_t left) noexcept:
+    """The code of the request whose frame begins at `p`, of which `left` bytes were read; -1 as the pure twin has it."""
+    cdef int64_t code = 0
+    cdef Py_ssize_t at = 16, most = min(left, 24)
+    if left < 20 or memcmp(p + 8, b'{"code":', 8) != 0:
+        return -1
+    while at < most and 48 <= p[at] <= 57:
+        code = 10 * code + p[at] - 48
+        at += 1
+    return code if 16 < at < most and p[at] == 44 else -1
+
+
+def request_code(buffer, Py_ssize_t start, Py_ssize_t end):
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        return code_at(<Place>view.buf + start, end - start) if 0 <= start and end <= view.len else -1
+    finally:
+        PyBuffer_Release(&view)
+
+
 def split(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t max_frame, decode):
     cdef Py_buffer view
     cdef Place p

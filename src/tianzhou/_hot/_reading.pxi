@@ -1,4 +1,4 @@
-# Included by _compiled.pyx: from a read of a connection to the run that serves it, and from its replies to the transport.
+# Included by _compiled.pyx: from a read of a connection to the fast path that serves it, and from its replies to the transport.
 
 cdef enum:
     READ_SIZE = 65536  # as the pure twin has it
@@ -7,7 +7,8 @@ cdef double _NEVER = float("inf")
 
 
 cdef class SharedReads:
-    cdef public object budget, busy_poll, monotonic, runs, window
+    cdef public object budget, busy_poll, monotonic, window
+    cdef public dict fast_paths
     cdef public OpaqueCounter opaques
     cdef public bytearray scratch
     cdef public double next_mark
@@ -34,7 +35,7 @@ cdef class ReadPath:
         cdef double written = self.last_write, now = group.monotonic()
         cdef list replies = []
         self.last_read = now
-        if ((group.runs is None and not self._awaited) or now >= group.next_mark or group.turn_full or group.unread_full
+        if ((not group.fast_paths and not self._awaited) or now >= group.next_mark or group.turn_full or group.unread_full
                 or self._reserved or self._backlog or self.closed or nbytes >= READ_SIZE):
             self._take_read(nbytes, written, None, None)
             return
@@ -42,7 +43,10 @@ cdef class ReadPath:
             after, count = take_results(self._awaited, group.scratch, 0, nbytes)
             group.opaques.in_flight -= <int64_t>count
         else:
-            after, replies = group.runs(self, group.scratch, 0, nbytes)
+            serve = group.fast_paths.get(code_at(<Place>PyByteArray_AS_STRING(group.scratch), nbytes))
+            after = 0
+            if serve is not None:
+                after, replies = serve(self, group.scratch, 0, nbytes)
         if <Py_ssize_t>after != nbytes:
             self._take_read(nbytes, written, after, replies)
             return

@@ -104,6 +104,7 @@ def _without_zeros(header: bytes) -> bytes:
 _peek = struct.Struct(">iIQI").unpack_from
 _PEEK_SIZE = 20
 _START = _number(b'{"code":')
+_CODE_AT, _MOST_CODE = 16, 8  # bytes in front of a request's code, and bytes of the longest code with what ends it
 # What stands behind that in a request says what it is. (The compiled twin looks into these tables, too.)
 BY_CODE = {
     _number(b"310,"): _SEND_V2,
@@ -152,6 +153,20 @@ def stored_at(buffer: Buffer, view: memoryview, start: int, end: int) -> tuple[A
         return _SEND_REPLY(view[start + 8 : start + 8 + word]), stop
     except (ValueError, RecursionError):
         return None, start
+
+
+def request_code(buffer: Buffer, start: int, end: int) -> int:
+    """Return the code of the request whose frame begins at `start`; -1 when its header does not begin with the code.
+
+    Args:
+        buffer: what was read.
+        start: where the frame begins.
+        end: where the bytes read so far end.
+    """
+    if end - start < _PEEK_SIZE or _peek(buffer, start)[2] != _START:
+        return -1
+    digits, mark, _ = bytes(buffer[start + _CODE_AT : min(start + _CODE_AT + _MOST_CODE, end)]).partition(b",")
+    return int(digits) if mark and digits.isdigit() else -1
 
 
 def split(

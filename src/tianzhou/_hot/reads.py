@@ -1,4 +1,4 @@
-"""From a read of a connection to the run that serves it, and from its replies to the transport: the pure twin.
+"""From a read of a connection to the fast path that serves it, and from its replies to the transport: the pure twin.
 
 This is what nearly every read of a server is: whole frames, all of them served as a run at once; and nearly every read
 of a producer: replies to its sends. Anything else (a half frame, commands, a peer or a turn of the loop that has had
@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Final
 
 from tianzhou._hot.client_sends import take_results
+from tianzhou._hot.frames import request_code
 from tianzhou._hot.identifiers import OpaqueCounter
 
 READ_SIZE: Final = 65_536
@@ -24,10 +25,11 @@ class SharedReads:
     Attributes:
         budget: says by `read_size` how many bytes are read at once.
         busy_poll: notes requests, see `tianzhou.remoting.busy_poll`; None does not.
+        fast_paths: functions that serve several requests at the front of a read by one call, by request code of the
+            first, see `remoting.connection.FastPath`.
         monotonic: seconds of a clock that only goes forward.
         opaques: numbers of requests, and how many of them wait for replies.
         next_mark: time from which on a read is marked in its turn of the loop.
-        runs: serves requests at the front of a read, see `remoting.connection.Runs`; None makes commands of all.
         scratch: what all of them read into.
         turn_full: what is read in this turn of the loop is left to later ones.
         unread_full: no further replies are made until some of those that wait are read.
@@ -35,16 +37,16 @@ class SharedReads:
     """
 
     __slots__ = (
-        "budget", "busy_poll", "monotonic", "next_mark", "opaques", "runs", "scratch", "turn_full", "unread_full",
+        "budget", "busy_poll", "fast_paths", "monotonic", "next_mark", "opaques", "scratch", "turn_full", "unread_full",
         "window",
     )  # fmt: skip
 
     budget: Any
     busy_poll: Any
+    fast_paths: dict[int, Callable[..., tuple[int, list[bytes]]]]
     monotonic: Callable[[], float]
     next_mark: float
     opaques: OpaqueCounter
-    runs: Callable[..., tuple[int, list[bytes]]] | None
     scratch: bytearray
     turn_full: bool
     unread_full: bool
@@ -99,7 +101,7 @@ class ReadPath:
         group, written = self._group, self.last_write
         self.last_read = now = group.monotonic()
         if (
-            (group.runs is None and not self._awaited)
+            (not group.fast_paths and not self._awaited)
             or now >= group.next_mark
             or group.turn_full
             or group.unread_full
@@ -115,7 +117,10 @@ class ReadPath:
             after, count = take_results(self._awaited, group.scratch, 0, nbytes)
             group.opaques.in_flight -= count
         else:
-            after, replies = group.runs(self, group.scratch, 0, nbytes)
+            serve = group.fast_paths.get(request_code(group.scratch, 0, nbytes))
+            after = 0
+            if serve is not None:
+                after, replies = serve(self, group.scratch, 0, nbytes)
         if after == nbytes:
             self._answer_run(replies, now, written)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 from tianzhou.broker.handlers.handler import Handler, Serve
-from tianzhou.remoting.connection import Connection, Processor, Reply, Runs
+from tianzhou.remoting.connection import Connection, FastPath, Processor, Reply
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.gates.admin_gate import AdminGate
 from tianzhou.remoting.turns import Turns
@@ -59,7 +59,9 @@ class Router:
         self._handlers: dict[int, Serve] = {}
         # Plain integers as keys: hashing an enum member costs more than the look-up.
         self._table: dict[int, Processor] = {}
+        self._fast_paths: dict[int, FastPath] = {}
         for handler in handlers:
+            self._fast_paths.update((int(code), serve) for code, serve in handler.fast_paths().items())
             for code, handle in handler.routes().items():
                 if code in self._table:
                     raise ValueError(f"request code {code} is served twice")
@@ -95,15 +97,13 @@ class Router:
         refused = set(map(int, codes))
         other._handlers.update((code, handle) for code, handle in self._handlers.items() if code not in refused)
         other._table.update((code, handle) for code, handle in self._table.items() if code not in refused)
+        other._fast_paths.update((code, serve) for code, serve in self._fast_paths.items() if code not in refused)
         return other
 
-    def before_runs(self, serve: Runs) -> Runs:
-        """Return a function that serves several ordinary requests by one call, past this router, or leaves them to it.
-
-        Args:
-            serve: serves ordinary requests at the front of a read.
-        """
-        return serve
+    @property
+    def fast_paths(self) -> dict[int, FastPath]:
+        """Functions of handlers that serve several requests by one call, past this router, by request code."""
+        return dict(self._fast_paths)
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
         """Serve a request that has waited, unless that was for too long."""

@@ -337,17 +337,16 @@ class Broker:
 
     async def _listen(self, router: Router) -> None:
         settings = self.settings
-        sends = self._parts.send.serve_run
-        ports = {self._port: (router.serve, self._parts.pulls.runs.beside(sends))}
+        ports = {self._port: router}
         if settings.listen_port > FAST_PORT_BELOW:
-            ports[self._port - FAST_PORT_BELOW] = (router.without(NOT_ON_FAST_PORT).serve, sends)
+            ports[self._port - FAST_PORT_BELOW] = router.without(NOT_ON_FAST_PORT)
         unread = UnreadReplies()
-        for port, (serve, runs) in ports.items():
+        for port, served in ports.items():
             server = await self._stack.enter_async_context(
                 RemotingServer(
                     settings.bind_address,
                     port,
-                    serve,
+                    served.serve,
                     idle_timeout_s=settings.server_channel_max_idle_time_seconds,
                     busy_poll_s=settings.linger_micros / 1e6,
                     clock=self._clock,
@@ -359,7 +358,7 @@ class Broker:
                     bounds=self._tables.bounds,
                     unread=unread,
                     trusted_proxies=TrustedProxies.parse(settings.proxy_protocol_trusted),
-                    runs=router.before_runs(runs),
+                    fast_paths=served.fast_paths,
                 )
             )
             self._parts.metrics.servers.append(server)

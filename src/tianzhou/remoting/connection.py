@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
 from typing import Any, TypeAlias, cast
 
+from tianzhou._hot import request_code
 from tianzhou._hot.client_sends import FLUSH_BYTES as FLUSH_BYTES
 from tianzhou.errors import ConnectionLost, LimitExceeded, ProtocolError
 from tianzhou.remoting.budget import FRAMES, SMALLEST_READ
@@ -34,8 +35,12 @@ Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]
 LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
 """As `Processor`, with the seconds that the requests have waited before they could be served."""
 
-Runs: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, list[bytes]]]"
-"""Serves requests at the front of a read, between two places of a buffer; gives the place behind them, and replies."""
+FastPath: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, list[bytes]]]"
+"""Serves several requests at the front of a read by one call (docs/adr/0033).
+
+It gets the connection, the read buffer, and where in it the first frame begins and the read ends. It returns where the
+first frame begins that it left to the processor, and the replies to the requests before that frame.
+"""
 
 HELD_OVERHEAD = 1024
 
@@ -181,8 +186,8 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
                 group.postpone(self, group.turn_began or now)
             waits = bool(self._backlog or group.unread_full or group.turn_full)
             take = self._take_results if awaiting else None
-            if not (take or waits or group.runs is None or self.closed):
-                take = self._take_run
+            if not (take or waits or not group.fast_paths or self.closed):
+                take = self._take_fast
             commands = session.received(nbytes, take)
             served, self._served = self._served, None
         finished = finished or bool(commands) or served is not None or len(self._awaited) < awaiting
@@ -302,10 +307,11 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
 
     # serving
 
-    def _take_run(self, buffer: bytearray, start: int, end: int) -> int:
-        runs = self._group.runs
-        assert runs is not None
-        after, replies = runs(self, buffer, start, end)
+    def _take_fast(self, buffer: bytearray, start: int, end: int) -> int:
+        serve = self._group.fast_paths.get(request_code(buffer, start, end))
+        if serve is None:
+            return start
+        after, replies = serve(self, buffer, start, end)
         if after > start:
             self._served = replies
         return after

@@ -149,8 +149,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         # The account of a peer's certificate; None where certificates are none.
         self.account_of: Callable[[Mapping[str, Any]], str] | None = None
         self.late: _LateProcessor[MemberT] | None = None
-        # Serves requests at the front of a read before the rest is split; gives the place behind them, and replies.
-        self.runs: Callable[[MemberT, bytearray, int, int], tuple[int, list[bytes]]] | None = None
+        self.fast_paths: dict[int, Callable[[MemberT, bytearray, int, int], tuple[int, list[bytes]]]] = {}
         self.late_after_s = inf
         # When the present turn of the loop began, as far as that is known; 0 when it is not.
         self.turn_began = 0.0

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +15,7 @@ from tianzhou.errors import ConfigError, ProtocolError
 from tianzhou.limits import ADDRESS_CONNECTIONS, CONNECTIONS, HANDSHAKE_SECONDS, Bounds
 from tianzhou.process.free_memory import give_back
 from tianzhou.process.open_files import allow_more_files, ceiling
-from tianzhou.remoting.connection import Connection, LateProcessor, Processor, Runs
+from tianzhou.remoting.connection import Connection, FastPath, LateProcessor, Processor
 from tianzhou.remoting.gates.peer_addresses import PeerCounts, TrustedProxies, host_of
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.handshakes import first_byte, reason_of
@@ -66,7 +66,7 @@ class RemotingServer:
         unread: see `ConnectionGroup`.
         trusted_proxies: load balancers whose PROXY header is believed.
         check_address: called with the socket's address of each peer; raises ProtocolError for one that is refused.
-        runs: serves requests at the front of a read by one call, see `Runs`; None for none.
+        fast_paths: serve several requests at the front of a read by one call, by request code of the first.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RemotingServer:
         unread: UnreadReplies | None = None,
         trusted_proxies: TrustedProxies | None = None,
         check_address: Callable[[str], None] | None = None,
-        runs: Runs | None = None,
+        fast_paths: Mapping[int, FastPath] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -103,7 +103,7 @@ class RemotingServer:
         )
         self.group.mark_turns()
         self.group.on_connect = on_connect
-        self.group.runs = runs
+        self.group.fast_paths = dict(fast_paths or {})
         self.group.account_of = None if tls is None else tls.account_of
         if late is not None:
             self.group.serve_late(late, late_after_s)

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias, TypedDict, Unpack
 from tianzhou.broker.router import Router
 from tianzhou.chained_coroutines import ChainedCoroutine
 from tianzhou.errors import ClientError
-from tianzhou.remoting.connection import Connection, Processor, Reply, Runs
+from tianzhou.remoting.connection import Connection, FastPath, Processor, Reply
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -238,15 +238,19 @@ class FaultyRouter(Router):
         self._twins.append(twin)
         return twin
 
-    def before_runs(self, serve: Runs) -> Runs:
-        """Leave requests to this router, one by one, while a fault is in force."""
+    @property
+    def fast_paths(self) -> dict[int, FastPath]:
+        """As `Router.fast_paths`; while a fault is in force they leave all requests to this router."""
 
-        def serve_unless_faulty(
-            connection: Connection, buffer: bytearray, start: int, end: int
-        ) -> tuple[int, list[bytes]]:
-            return (start, []) if self._faults._active else serve(connection, buffer, start, end)
+        def unless_faulty(serve: FastPath) -> FastPath:
+            def serve_unless_faulty(
+                connection: Connection, buffer: bytearray, start: int, end: int
+            ) -> tuple[int, list[bytes]]:
+                return (start, []) if self._faults._active else serve(connection, buffer, start, end)
 
-        return serve_unless_faulty
+            return serve_unless_faulty
+
+        return {code: unless_faulty(serve) for code, serve in self._router.fast_paths.items()}
 
     def _admits(self, connection: Connection) -> bool:
         if self._killed:

@@ -249,7 +249,7 @@ class Bench:
         self._group = ConnectionGroup(
             self.parts.router.serve, idle_timeout_s=0, clock=self.clock, bounds=self.tables.bounds
         )
-        self._group.runs = self.parts.pulls.runs.beside(self.parts.send.serve_run) if self.runs else None
+        self._group.fast_paths = self.fast_paths = self.parts.router.fast_paths if self.runs else {}
         self._group.start()
         self.answering = asyncio.ensure_future(self.parts.acks.run())
         self._tasks = [self.answering]

@@ -12,10 +12,11 @@ from connection_bench import Bench, echo, requests, run_bench, turns
 from broker_probe import ConnectionProbe
 from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
 from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Reply
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.remoting.unread import HIGH_BYTES
 from tianzhou.testing.clock import run
 from tianzhou.testing.memory import MemoryTransport
-from tianzhou.wire.command import Command, encode
+from tianzhou.wire.command import Command, encode, split
 
 pytestmark = pytest.mark.runner.with_args(run_bench)
 
@@ -25,6 +26,28 @@ async def test_all_replies_of_one_read_go_out_in_one_write_and_in_order() -> Non
     bench.feed(*requests(20))
     assert bench.transport.writes == 1
     assert [c.opaque for c in bench.sent()] == list(range(20))
+
+
+async def test_a_read_takes_the_fast_path_of_its_first_request() -> None:
+    """The processor gets the requests that the path leaves, and reads that begin with another request."""
+    bench = Bench(echo)
+
+    def two_at_most(_: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
+        replies = []
+        while start < end and len(replies) < 2:
+            size = 4 + int.from_bytes(buffer[start : start + 4], "big")
+            command = split(buffer, start, start + size, MAX_FRAME)[0][0]
+            replies.append(encode(command.reply(0, remark="fast")))
+            start += size
+        return start, replies
+
+    bench.group.fast_paths[10] = two_at_most
+    bench.feed(*requests(3))
+    assert [c.remark for c in bench.sent()] == ["fast", "fast", "2"]
+    bench.feed(*requests(1))
+    assert [c.remark for c in bench.sent()] == ["fast"]
+    bench.feed(Command(101, opaque=7), *requests(1))
+    assert [c.remark for c in bench.sent()] == ["7", "0"]
 
 
 async def test_no_empty_piece_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from tianzhou.broker.replication.table_answers import ASKED
 from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError
-from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.connection import Connection, FastPath, Reply
 from tianzhou.remoting.turns import Slices
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -60,6 +60,10 @@ class Handler:
         """Return an answer with a whole table; to a broker of ours it says whether this one serves as master."""
         fields = self._replication.table_fields() if ASKED in command.fields else None
         return command.reply(ResponseCode.SUCCESS, None, fields, body)
+
+    def fast_paths(self) -> Mapping[int, FastPath]:
+        """Return functions that serve several ordinary requests of a read by one call, by request code of the first."""
+        return {}
 
     def routes(self) -> Mapping[int, Serve]:
         """Methods by the request codes they serve."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from tianzhou.broker.handlers.handler import Handler, serves
@@ -19,7 +19,7 @@ from tianzhou.broker.tables.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.errors import BrokerError
 from tianzhou.filter import SQL92
 from tianzhou.model import ConsumeType
-from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.connection import Connection, FastPath, Reply
 from tianzhou.store.reader import ColdRead
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.wire.codes import COMMIT_OFFSET, RequestCode, ResponseCode
@@ -39,6 +39,10 @@ class PullHandler(Handler):
         self._answers = PullAnswers(services)
         self._held = HeldPulls(services, self._selections, self._answers, self._dictated)
         self.runs = PullRuns(services, self._held)
+
+    def fast_paths(self) -> Mapping[int, FastPath]:
+        """Serve the pulls of consumers whose last pull was served by `runs`."""
+        return {RequestCode.PULL_MESSAGE: self.runs.serve}
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from tianzhou._hot import PropertyReader, SendRun, message_ids, send_reply, stored_reply
@@ -39,7 +39,7 @@ from tianzhou.errors import BrokerError, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
-from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.connection import Connection, FastPath, Reply
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.wire.batch import decode_batch
@@ -50,6 +50,7 @@ from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import UniqueIdGenerator, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
+_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
 """Properties the broker sets; a message that was stored before brings them along."""
 _SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *TIMERS, *_OURS})
@@ -170,6 +171,10 @@ class SendHandler(Handler):
             return self._batch(connection, command, header)
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
+
+    def fast_paths(self) -> Mapping[int, FastPath]:
+        """Serve the ordinary sends of a read by one call."""
+        return dict.fromkeys(_SENDS, self.serve_run)
 
     def serve_run(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the ordinary sends at the front of what was read from a connection by one call (ADR 0022).

@@ -18,7 +18,7 @@ from tianzhou.broker.messages.pull_request import PullRequest, reading_of, sugge
 from tianzhou.broker.services import Services
 from tianzhou.errors import LimitExceeded
 from tianzhou.model import MessageModel
-from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Runs
+from tianzhou.remoting.connection import FLUSH_BYTES, Connection
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, ResponseCode
@@ -101,30 +101,11 @@ class PullRuns:
         self._sample_due = 0.0
         self.listener: Callable[[float], None] = lambda _: None
 
-    def beside(self, sends: Runs) -> Runs:
-        """Serves pulls at the front of a read, and has `sends` serve one that begins with anything else.
-
-        Whoever asks for more than goes out in one write, and takes what is written, is served run after run.
-        """
-
-        def serve(connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
-            if buffer[start + 16 : start + 19] != b"11,":
-                return sends(connection, buffer, start, end)
-            after, replies = self.serve(connection, buffer, start, end)
-            while start < after < end and sum(map(len, replies)) >= FLUSH_BYTES and connection.room() is None:
-                connection.send_all(replies)
-                start, replies = after, []
-                if connection.room() is None:
-                    after, replies = self.serve(connection, buffer, start, end)
-            return after, replies
-
-        return serve
-
     def serve(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the pulls at the front of what was read from a connection, up to one that is not ordinary.
 
-        Ordinary is a pull of which is known what decides about it, from a queue that has messages for it in memory, or
-        none yet.
+        A pull is ordinary when its sequence is known, and its queue has messages for it in memory or none yet. Where
+        the replies exceed one write, they are sent, and more pulls are served while the peer reads its replies.
 
         Args:
             connection: of the consumer.
@@ -135,6 +116,18 @@ class PullRuns:
         Returns:
             Where the first frame begins that was left, and the replies to those before it.
         """
+        after, replies = self._serve_one_write(connection, buffer, start, end)
+        while start < after < end and sum(map(len, replies)) >= FLUSH_BYTES and connection.room() is None:
+            connection.send_all(replies)
+            start, replies = after, []
+            if connection.room() is None:
+                after, replies = self._serve_one_write(connection, buffer, start, end)
+        return after, replies
+
+    def _serve_one_write(
+        self, connection: Connection, buffer: bytearray, start: int, end: int
+    ) -> tuple[int, list[bytes]]:
+        """Serve pulls, as `serve` does, until their replies fill one write."""
         replies: list[bytes] = []
         if self._is_unusual():
             return start, replies

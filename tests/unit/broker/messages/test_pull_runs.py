@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 from broker_bench import Bench, OpenBench, Peer
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_probe import BrokerProbe, ConnectionProbe
 from property_examples import costly
 from store_probe import StoreProbe
 from tianzhou import _hot
-from tianzhou._hot import pulls
+from tianzhou._hot import frames, pulls
 from tianzhou.access.needs import plain_needs
 from tianzhou.access.plain_config import Account, PlainConfig
 from tianzhou.access.plain_rules import PlainRules
@@ -168,16 +168,16 @@ async def left_by(folder: Path, steps: list[Any], *, runs: bool, accounts: tuple
     if accounts:
         bench.access = AccessGate(PlainRules([PlainConfig(accounts=accounts)], plain_needs), bench.tables.refusals)
 
-    class Counted(pull_runs.PullRuns):
-        def serve(self, *arguments: Any) -> Any:
-            nonlocal served
-            result = super().serve(*arguments)
-            replied = b"".join(result[1])
-            served += len(split(replied, 0, len(replied), MAX_FRAME)[0])
-            return result
+    def counted(*arguments: Any) -> Any:
+        nonlocal served
+        result = bench.parts.pulls.runs.serve(*arguments)
+        replied = b"".join(result[1])
+        served += len(split(replied, 0, len(replied), MAX_FRAME)[0])
+        return result
 
     async with bench:
-        bench.parts.pulls.runs.__class__ = Counted
+        if runs:
+            bench.fast_paths[RequestCode.PULL_MESSAGE] = counted
         peer, opaque = bench.peer(), 1_000_000
         for topic in ("T", "S"):
             bench.tables.topics.put(TopicConfig(topic, 2, 2), 1)
@@ -335,10 +335,13 @@ async def large_messages(bench: Bench) -> tuple[Peer, bytes]:
 
 
 async def test_a_run_ends_before_its_replies_are_many(broker: OpenBench) -> None:
-    """What a peer does not read must not pile up: the rest of a read goes through the connection, which stops."""
+    """Replies that a peer does not read do not pile up: the connection gets the rest of the read, and stops reading."""
     async with broker() as bench:
         peer, frame = await large_messages(bench)
         peer.post_frame(frame)
+        peer.transport.stall()
+        while peer.connection.room() is None:
+            peer.connection.send(b"x" * 65_536)
         buffer = bytearray(frame * 50)
         after, replies = bench.parts.pulls.runs.serve(peer.connection, buffer, 0, len(buffer))
         assert 0 < after < len(buffer)
@@ -352,17 +355,30 @@ async def test_who_takes_what_is_written_is_served_run_after_run(broker: OpenBen
         peer.post_frame(frame)
         reply_bytes = len(peer.transport.written) - before
         buffer = bytearray(frame * 50)
-        runs = bench.parts.pulls.runs.beside(lambda *_: (0, []))
+        serve = bench.parts.pulls.runs.serve
         before = len(peer.transport.written)
-        after, replies = runs(peer.connection, buffer, 0, len(buffer))
+        after, replies = serve(peer.connection, buffer, 0, len(buffer))
         assert after == len(buffer)
         assert len(peer.transport.written) - before + sum(map(len, replies)) == 50 * reply_bytes
         peer.transport.stall()
         before = len(peer.transport.written)
-        after, replies = runs(peer.connection, buffer, 0, len(buffer))
+        after, replies = serve(peer.connection, buffer, 0, len(buffer))
         assert 0 < after < len(buffer), "the rest is for when it reads again"
         most = ConnectionProbe(peer.connection).group.write_high_bytes + 2 * pull_runs.FLUSH_BYTES
         assert len(peer.transport.written) - before + sum(map(len, replies)) < most
+
+
+@given(
+    st.binary(max_size=30), st.sampled_from([b'{"code":', b'{"codes"', b""]), st.binary(max_size=12), st.integers(0, 9)
+)
+@example(b"", b'{"code":', b"310,", 0)
+@example(b"", b'{"code":', b"310", 0)
+@example(b"", b'{"code":', b"-11,", 0)
+@example(b"", b'{"code":', b"123456789,", 0)
+def test_both_twins_read_the_same_request_code(before: bytes, mark: bytes, code: bytes, short: int) -> None:
+    buffer = before + b"\0" * 8 + mark + code
+    arguments = buffer, len(before), len(buffer) - short
+    assert _hot.request_code(*arguments) == frames.request_code(*arguments)
 
 
 SPELLED = st.one_of(
