@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import IO, Self
 import pytest
 from authority import Authority
 from frames import GET_ROUTE, UPDATE_BROKER_CONFIG, Account, Connection, accepts, call, members
-from toolchain import CONNECT_TIMEOUT, SERVERS, ToolchainMissingError, quick_start, serving_classpath, tool
+from toolchain import CONNECT_TIMEOUT, SERVERS, SHORT_LIVED, ToolchainMissingError, serving_classpath, tool
 
 from server_ports import server_ports
 from waiting import until
@@ -68,11 +68,7 @@ def _identity(home: Path) -> dict[str, object]:
 
 
 class _JavaServer:
-    """One Java process with its home, its logs and its configuration below `home`.
-
-    Attributes:
-        jvm_options: further options of its JVM.
-    """
+    """One Java process with its home, its logs and its configuration below `home`."""
 
     main_class: str
     logback: str
@@ -90,7 +86,6 @@ class _JavaServer:
         self.home.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self.jvm_options: Sequence[str] = ()
 
     @property
     def pid(self) -> int:
@@ -111,8 +106,7 @@ class _JavaServer:
         command = [
             tool("java"),
             *self.heap,
-            *quick_start(classpath),
-            *self.jvm_options,
+            *SHORT_LIVED,
             "-XX:MaxDirectMemorySize=512m",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
             CONNECT_TIMEOUT,

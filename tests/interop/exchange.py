@@ -73,11 +73,10 @@ def run(server: Server) -> Exchange:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             list(pool.map(partial(_send, exchange, programs), exchange.present))
         _await_completion(exchange, programs)
-        with ThreadPoolExecutor(len(programs)) as pool:
-            ending = {name: pool.submit(program.finish) for name, program in programs.items()}
         for name, program in programs.items():
-            error = ending[name].exception()
-            if error is not None:
+            try:
+                program.finish()
+            except AssertionError as error:
                 exchange.broken.setdefault(name, f"stopping its consumers: {error}")
             exchange.lines[name] = program.lines
     return exchange

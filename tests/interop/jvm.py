@@ -26,7 +26,7 @@ def ask_java(program: str, version: str, lines: list[str], home: Path) -> list[s
     command = [
         java,
         "-Xmx256m",
-        *toolchain.quick_start(classpath),
+        *toolchain.SHORT_LIVED,
         "-Dfile.encoding=UTF-8",
         f"-Duser.home={home}",
     ]

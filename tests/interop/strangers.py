@@ -107,7 +107,7 @@ def _java(version: str, *properties: str) -> Callable[[Path], list[str]]:
         options = [
             "-Xms32m",
             "-Xmx192m",
-            *toolchain.quick_start(classpath),
+            *toolchain.SHORT_LIVED,
             "-Dfile.encoding=UTF-8",
         ]
         waits = ["-Drocketmq.client.rebalance.waitInterval=2000", toolchain.CONNECT_TIMEOUT]

@@ -38,7 +38,6 @@ SHORT_LIVED = (
 """Of every JVM here: half the work of a start. Nobody measures speed, and published classes need no verification."""
 ACCESS_ORACLES = {"4.9.7": "plain_access", "5.3.3": "policies"}
 """Folders of the programs that decide about access, by the version of the servers that decide so."""
-ARCHIVE = "archive.jsa"
 COMPLETE = ".complete"
 """Marker in a folder of the cache that has everything."""
 KEY_READERS = ("bcpkix-", "bcprov-", "bcutil-")
@@ -100,30 +99,6 @@ def java_client(version: str) -> str:
     return os.pathsep.join(map(str, [classes / "classes.jar", *sorted(jars.glob("*.jar"))]))
 
 
-def archive_key(classpath: str) -> str | None:
-    """Return the key of the archive of a class path; None without a JVM."""
-    java = shutil.which("java")
-    machine = Path(java).resolve().parents[1] / "lib" / "server" / "libjvm.so" if java else None
-    if machine is None or not machine.exists():
-        return None
-    return hashlib.sha256(f"{machine} {machine.stat().st_mtime_ns} {classpath}".encode()).hexdigest()[:16]
-
-
-def quick_start(classpath: str) -> tuple[str, ...]:
-    """Return the options of a JVM with that class path that runs for a short time."""
-    return *SHORT_LIVED, *archived(classpath)
-
-
-def archived(classpath: str) -> tuple[str, ...]:
-    """Return the options with which a JVM maps the archive of its class path, if there is one (`class_archives.py`)."""
-    key = archive_key(classpath)
-    folder = cache_dir() / f"archive-{key}"
-    if key is None or not (folder / COMPLETE).exists():
-        return ()
-    # A JVM that cannot use the archive goes on without; its warning would come between the lines of our programs.
-    return "-Xshare:auto", f"-XX:SharedArchiveFile={folder / ARCHIVE}", "-Xlog:disable"
-
-
 def mqadmin_runner(version: str) -> str:
     """Return the class path of the program that runs the commands of that version of Apache's tool."""
     javac = tool("javac")
@@ -135,7 +110,6 @@ def mqadmin_runner(version: str) -> str:
         run([*command, *map(str, sources)], cwd=HERE)
 
     classes = cached(f"mqadmin-{version}", _digest(sources, salt=jars), compile_into)
-    # The jars come first, so that the archive of the servers' classes serves the tool, too.
     return f"{serving_classpath(version)}{os.pathsep}{classes}"
 
 
@@ -250,20 +224,6 @@ def prepare() -> None:
                 one.result()
             except (ToolchainMissingError, RuntimeError, OSError, subprocess.SubprocessError) as error:
                 print(f"not to be had: {name}: {error}", file=sys.stderr)
-    for version in SERVERS:
-        _archive_classes(version)
-
-
-def _archive_classes(version: str) -> None:
-    """Make the archives of a version's classes. Tests do without them, only more slowly."""
-    tests = HERE.parent
-    path = os.pathsep.join(map(str, [tests.parent / "src", tests, tests / "contract", HERE]))
-    try:
-        command = [sys.executable, str(HERE / "class_archives.py"), version]
-        run(command, cwd=HERE, environ={**os.environ, "PYTHONPATH": path})
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
-        cause = str(error).strip().splitlines()[-1]
-        print(f"no archive of the classes of {version}, JVMs start more slowly: {cause}", file=sys.stderr)
 
 
 def _jars(pom: Path) -> Path:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from frames import Account
-from toolchain import SERVERS, environment, mqadmin_runner, quick_start, serving_classpath, tool
+from toolchain import SERVERS, SHORT_LIVED, environment, mqadmin_runner, tool
 
 MARK, LAST_MARK = "=== end of command", "=== end of process"
 START_TIMEOUT = 180
@@ -31,7 +31,7 @@ def _apaches(version: str, logback: Path, home: Path) -> list[str]:
         tool("java"),
         "-Xms64m",
         "-Xmx256m",
-        *quick_start(serving_classpath(version)),
+        *SHORT_LIVED,
         "-Dfile.encoding=UTF-8",
         f"-Drmq.logback.configurationFile={logback}",
         f"-Drocketmq.home.dir={home}",

@@ -25,7 +25,7 @@ async def java(version: str, home: Path, *arguments: str) -> AsyncIterator[async
     except toolchain.ToolchainMissingError as error:
         pytest.skip(str(error))
     process = await asyncio.create_subprocess_exec(
-        program, "-Xmx256m", *toolchain.quick_start(classpath), f"-Duser.home={home}",
+        program, "-Xmx256m", *toolchain.SHORT_LIVED, f"-Duser.home={home}",
         "-cp", classpath, "Replies", *arguments,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         env=toolchain.environment(), cwd=home,
