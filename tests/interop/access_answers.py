@@ -29,7 +29,7 @@ from access_requests import (
     is_refusal,
     signed,
 )
-from apache import TIMERS, ApacheBroker, ApacheNamesrv
+from apache import ApacheBroker, ApacheNamesrv
 from frames import Connection, Reply, accepts
 
 from waiting import until
@@ -120,7 +120,7 @@ def guarded(version: str) -> Iterator[Guarded]:
     broker = None
     try:
         namesrv.start()
-        broker = ApacheBroker(namesrv.address, conf={**TIMERS, **conf}, version=version)
+        broker = ApacheBroker(namesrv.address, conf=conf, version=version)
         if kind == ACCOUNTS:
             rules = broker.home / "conf" / "plain_acl.yml"
             rules.parent.mkdir(parents=True, exist_ok=True)

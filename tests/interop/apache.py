@@ -33,9 +33,6 @@ EXIT_TIMEOUT = 15
 CONTROLLER_METADATA = 1005
 PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
 """Of every broker: a busy machine is no reason to refuse a send that waited for a second."""
-TIMERS: dict[str, object] = {"timerWheelEnable": "true"}
-"""Settings of a broker of 5.3.3 that serves timer messages. The wheel and its threads double the work of a start.
-`ApacheBroker` leaves them out unless a test needs them."""
 TLS_OFF: dict[str, object] = {"tls.server.mode": "disabled"}
 TLS_ON: dict[str, object] = {"tls.server.mode": "permissive"}
 """System properties of a server that takes TLS and plain connections, as Apache's default does."""
@@ -296,7 +293,6 @@ class ApacheBroker(_JavaServer):
             "enablePropertyFilter": "true",
             "registerNameServerPeriod": 10_000,
             "diskMaxUsedSpaceRatio": 99,
-            "timerWheelEnable": "false",
             # With timers, 5.3.3 writes a wheel of 40 MB every second by default: a third of a core.
             "timerFlushIntervalMs": 60_000,
             **PATIENT,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import frames
 import pytest
-from apache import TIMERS, ApacheBroker, ApacheNamesrv
+from apache import ApacheBroker, ApacheNamesrv
 from frames import call
 from own import OwnBroker
 from toolchain import SERVERS, ToolchainMissingError
@@ -43,7 +43,7 @@ def broker_of(
                     namesrv.address,
                     store_dir=folder / "store",
                     home=folder / "broker",
-                    conf={**TIMERS, **entries},
+                    conf=entries,
                     version=SERVERS[0] if kind == "apache" else kind,
                 )
             stack.callback(broker.kill)  # nobody looks at its store

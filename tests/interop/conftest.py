@@ -68,7 +68,7 @@ def namesrv() -> Iterator[ApacheNamesrv]:
 def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A name server and a broker, running for one test module."""
     try:
-        with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False, whole=True) as running:
+        with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False, takes_tls=True) as running:
             yield running
     except ToolchainMissingError as error:
         pytest.skip(str(error))

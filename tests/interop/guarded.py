@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from apache import TIMERS, ApacheBroker, ApacheNamesrv
+from apache import ApacheBroker, ApacheNamesrv
 from frames import GET_ROUTE, UPDATE_AND_CREATE_TOPIC, Account, Reply, call
 from own import OwnBroker, name_server
 
@@ -173,7 +173,7 @@ def _apache(stack: ExitStack, kind: str, folder: Path, accounts: str, conf: Mapp
     version = VERSIONS[kind]
     namesrv = stack.enter_context(ApacheNamesrv(home=folder / "namesrv", version=version))
     broker = ApacheBroker(
-        namesrv.address, store_dir=folder / "store", home=folder / "broker", conf={**TIMERS, **conf}, version=version
+        namesrv.address, store_dir=folder / "store", home=folder / "broker", conf=conf, version=version
     )
     rules = broker.home / "conf" / "plain_acl.yml"
     rules.parent.mkdir(parents=True)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apache import HOST, PATIENT, TIMERS, TLS_ON, ApacheBroker, ApacheNamesrv
+from apache import HOST, PATIENT, TLS_ON, ApacheBroker, ApacheNamesrv
 from frames import masters
 from own import START_TIMEOUT, STOP_TIMEOUT, spawn
 from toolchain import SERVERS
@@ -42,7 +42,7 @@ class Server:
 
 @contextmanager
 def serve(
-    kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool = True, whole: bool = False
+    kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool = True, takes_tls: bool = False
 ) -> Iterator[Server]:
     """Run a server of kind `tianzhou`, `apache` or `apache-4.9.7` over `data_dir`.
 
@@ -51,14 +51,14 @@ def serve(
         data_dir: Its directory; the store is `data_dir / "store"` for both.
         ports: Where it listens; free ports when None.
         clean: Whether it is stopped in an orderly way, its store closed. Else it is killed, which is faster.
-        whole: Whether Apache's servers take TLS and serve timer messages, which makes their start slower.
+        takes_tls: Whether Apache's servers take TLS, which makes their start slower.
     """
     chosen = ports or Ports.free()
     running: AbstractContextManager[Server]
     if kind == "tianzhou":
         running = _tianzhou(data_dir, chosen, clean)
     else:
-        running = _apache(data_dir, chosen, clean, kind.partition("-")[2] or SERVERS[0], whole)
+        running = _apache(data_dir, chosen, clean, kind.partition("-")[2] or SERVERS[0], takes_tls)
     with running as server:
         yield server
     if clean and (server.store_dir / "abort").exists():
@@ -66,13 +66,13 @@ def serve(
 
 
 @contextmanager
-def _apache(data_dir: Path, ports: Ports, clean: bool, version: str, whole: bool) -> Iterator[Server]:
+def _apache(data_dir: Path, ports: Ports, clean: bool, version: str, takes_tls: bool) -> Iterator[Server]:
     store_dir = data_dir / "store"
     home = data_dir / "home"
-    properties, conf = (TLS_ON, TIMERS) if whole else (None, None)
+    properties = TLS_ON if takes_tls else None
     namesrv = ApacheNamesrv(ports.namesrv, home / "namesrv", version, properties)
     broker = ApacheBroker(
-        namesrv.address, ports.broker, store_dir, conf, home=home / "broker", version=version, properties=properties
+        namesrv.address, ports.broker, store_dir, home=home / "broker", version=version, properties=properties
     )
     try:
         namesrv.start()

@@ -28,7 +28,7 @@ def conversation(kind: str, version: str, folder: Path) -> dict[str, list[str]]:
         version: the tool, as `Mqadmin` has it.
         folder: where the cluster writes.
     """
-    with serve(kind, folder, clean=False, whole=True) as server, Mqadmin(version) as tools:
+    with serve(kind, folder, clean=False, takes_tls=True) as server, Mqadmin(version) as tools:
         is_warm(server)
         return talk(server, tools)
 

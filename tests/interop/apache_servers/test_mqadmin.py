@@ -49,7 +49,7 @@ class Answers(NamedTuple):
 
 def answers(kind: str, folder: Path, version: str = SERVERS[0]) -> Answers:
     """What a server says to raw requests, and then to a mqadmin when it has a topic, a producer and a consumer."""
-    with serve(kind, folder, clean=False, whole=True) as server, Mqadmin(version) as tools:
+    with serve(kind, folder, clean=False, takes_tls=True) as server, Mqadmin(version) as tools:
         addresses = {BROKER: server.broker, NAMESRV: server.namesrv}
         is_warm(server)
         for _ in range(2):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from apache import TIMERS, ApacheBroker, ApacheController, ApacheNamesrv
+from apache import ApacheBroker, ApacheController, ApacheNamesrv
 from mqadmin import Mqadmin
 from mqadmin_conversation import is_warm
 from recorded import RECORD, is_as_recorded, recorded
@@ -85,7 +85,6 @@ def answers_of_apache(folder: Path) -> dict[str, dict[str, Any]]:
     """Return texts of Apache's tool, and the replies that ours got for the same lines, by line."""
     namesrv, controller = ApacheNamesrv(home=folder / "namesrv"), ApacheController(home=folder / "controller")
     conf = {
-        **TIMERS,
         "enableControllerMode": "true",
         "controllerAddr": controller.address,
         "brokerId": -1,

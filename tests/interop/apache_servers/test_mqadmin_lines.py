@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from apache import PATIENT, TIMERS, ApacheBroker, ApacheNamesrv
+from apache import PATIENT, ApacheBroker, ApacheNamesrv
 from mqadmin import Mqadmin
 from mqadmin_conversation import is_warm
 from mqadmin_line_differences import DIFFERENCES, reason
@@ -36,7 +36,7 @@ _BY_NAME = dict(zip(names(), lines(), strict=True))
 def answers_of_apache(folder: Path) -> dict[str, str]:
     """Return the records of Apache's tool at fresh servers of Apache's."""
     namesrv = ApacheNamesrv(home=folder / "namesrv")
-    broker = ApacheBroker(namesrv.address, home=folder / "broker", conf={**PREPARED, **TIMERS})
+    broker = ApacheBroker(namesrv.address, home=folder / "broker", conf=PREPARED)
     try:
         namesrv.start()
         broker.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import frames
 import pytest
-from apache import TIMERS, ApacheBroker
+from apache import ApacheBroker
 from own import OwnBroker, name_server
 from toolchain import SERVERS, ToolchainMissingError
 
@@ -51,20 +51,14 @@ def started(whose: str, version: str, folder: Path, stack: ExitStack) -> Pair:
     role = "SYNC_MASTER" if whose == "our master" else "ASYNC_MASTER"
     first = {**COMMON, "brokerRole": role}
     second = {**COMMON, "brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true"}
-    # Apache's slave then asks its master for the state of timers, too.
-    of_apache = TIMERS if version == SERVERS[0] else {}
     master: OwnBroker | ApacheBroker
     slave: OwnBroker | ApacheBroker
     if whose == "our slave":
-        master = ApacheBroker(
-            namesrv, store_dir=folder / "m", home=folder / "mh", version=version, conf={**first, **of_apache}
-        )
+        master = ApacheBroker(namesrv, store_dir=folder / "m", home=folder / "mh", version=version, conf=first)
         slave = OwnBroker(namesrv, folder / "s", folder / "sh", second)
     else:
         master = OwnBroker(namesrv, folder / "m", folder / "mh", first)
-        slave = ApacheBroker(
-            namesrv, store_dir=folder / "s", home=folder / "sh", version=version, conf={**second, **of_apache}
-        )
+        slave = ApacheBroker(namesrv, store_dir=folder / "s", home=folder / "sh", version=version, conf=second)
     stack.callback(master.kill)
     master.start()
     # The slave must also copy messages that were sent before its start.

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from apache import TIMERS, ApacheBroker
+from apache import ApacheBroker
 from frames import members
 from groups import OURS, Group, group
 from own import name_server
@@ -36,7 +36,7 @@ def test_a_broker_that_is_alone_is_replaced_on_its_files(tmp_path: Path) -> None
         with ExitStack() as stack:
             namesrv = stack.enter_context(name_server(tmp_path))
             typist = typist_at(tmp_path, namesrv, stack)
-            apache = ApacheBroker(namesrv, store_dir=store, conf=TIMERS, home=tmp_path / "apache")
+            apache = ApacheBroker(namesrv, store_dir=store, home=tmp_path / "apache")
             stack.callback(apache.kill)
             apache.start()
             typist.run(["prove", "orders", "--count", "200", "--ledger", "acknowledged"], "")
