@@ -22,7 +22,7 @@ Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SettingProblem:
     """An invalid value.
 
     Attributes:
@@ -39,7 +39,7 @@ class Problem:
         return f"{self.key}={shown(self.value)}: {self.expected}"
 
 
-Across = Callable[[Mapping[str, str]], Iterable[Problem]]
+Across = Callable[[Mapping[str, str]], Iterable[SettingProblem]]
 """Validates settings together: takes all keys with their values, returns what is invalid."""
 
 
@@ -93,7 +93,7 @@ def check(rules: Rules, *settings: object, source: str, faults: Faults | None = 
         found.check()
 
 
-def problems(rules: Rules, *settings: object) -> Iterator[Problem]:
+def problems(rules: Rules, *settings: object) -> Iterator[SettingProblem]:
     """Invalid values of settings.
 
     Args:
@@ -108,10 +108,10 @@ def problems(rules: Rules, *settings: object) -> Iterator[Problem]:
             if isinstance(value, int | float):
                 least, most = rules.ranges.get(key, (-LONG_MAX, LONG_MAX))
                 if not (math.isfinite(value) and least <= value <= most):
-                    yield Problem(key, str(value), f"expected {least:g} to {most:g}" if value != value else
+                    yield SettingProblem(key, str(value), f"expected {least:g} to {most:g}" if value != value else
                                   _expected(value, least, most))  # fmt: skip
             elif (allowed := rules.choices.get(key)) and value not in allowed:
-                yield Problem(key, value, f"expected {' or '.join(allowed)}")
+                yield SettingProblem(key, value, f"expected {' or '.join(allowed)}")
     yield from rules.across(dump(*settings))
 
 
@@ -121,9 +121,9 @@ def _expected(value: float, least: float, most: float) -> str:
     return f"must be at most {most}"
 
 
-def level_problems(values: Mapping[str, str]) -> Iterator[Problem]:
+def level_problems(values: Mapping[str, str]) -> Iterator[SettingProblem]:
     """What is wrong with the levels of the log."""
     try:
         parse_levels(values[KEY])
     except ConfigError as error:
-        yield Problem(KEY, values[KEY], str(error).partition(": ")[2])
+        yield SettingProblem(KEY, values[KEY], str(error).partition(": ")[2])

@@ -13,7 +13,7 @@ from small_broker import name_server, run, small_broker
 from broker_probe import BrokerProbe, note_rounds, register_by
 from shared_loop import SharedLoop
 from tianzhou.broker.registration import name_servers
-from tianzhou.broker.registration.name_servers import NameServers, resolve
+from tianzhou.broker.registration.name_servers import CurrentNameServers, resolve
 from tianzhou.broker.registration.server_registration import ServerRegistration
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import ConnectFailed
@@ -76,7 +76,7 @@ async def test_an_address_server_is_queried(tmp_path: Path, monkeypatch: pytest.
             raise ConnectFailed("address server is away")
         return answers[0]
 
-    monkeypatch.setitem(NameServers.__init__.__kwdefaults__ or {}, "ask", ask)
+    monkeypatch.setitem(CurrentNameServers.__init__.__kwdefaults__ or {}, "ask", ask)
 
     async with name_server(tmp_path) as first, name_server(tmp_path) as second, RemotingClient() as client:
         settings: dict[str, Any] = {
@@ -113,7 +113,7 @@ async def test_names_are_resolved_and_followed(
     monkeypatch.setattr(name_servers, "resolve", fake)
     settings = BrokerSettings(namesrv_addr="ns.example:9876", fetch_name_srv_addr_by_dns_lookup=True)
 
-    names = NameServers(settings)
+    names = CurrentNameServers(settings)
     assert (names.looked_up, names.addresses) == (True, [])
     assert await names.refresh()
     assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"]

@@ -13,7 +13,7 @@ from tianzhou.cli.serving import server_settings
 from tianzhou.embedded import configured
 from tianzhou.errors import ConfigError, Faults
 from tianzhou.remoting.tls import load_tls
-from tianzhou.setting_rules import Problem, Rules, check
+from tianzhou.setting_rules import Rules, SettingProblem, check
 from tianzhou.setting_updates import judge
 from tianzhou.settings import bind, parse_properties
 from tianzhou.store.settings import StoreSettings
@@ -53,7 +53,7 @@ class Some:
 
 def below(values):
     if int(values["low"]) > int(values["high"]):
-        yield Problem("low", values["low"], f"above high={values['high']}")
+        yield SettingProblem("low", values["low"], f"above high={values['high']}")
 
 
 ORDER = Rules("s", frozenset(), {}, {"high": (0, 10)}, across=below)

@@ -10,7 +10,7 @@ from typing import Final
 from tianzhou import limits
 from tianzhou.access.user_rules import AccessSwitches, read_codes
 from tianzhou.errors import ConfigError
-from tianzhou.setting_rules import Problem
+from tianzhou.setting_rules import SettingProblem
 from tianzhou.settings import MASK, secret
 
 _PACKAGE: Final = "org.apache.rocketmq.auth"
@@ -159,18 +159,20 @@ def read_credentials(key: str, text: str, name: str, password: str) -> tuple[str
     return str(values[0]), str(values[1])
 
 
-def auth_problems(values: Mapping[str, str]) -> Iterator[Problem]:
+def auth_problems(values: Mapping[str, str]) -> Iterator[SettingProblem]:
     """Invalid values among a server's settings, as text by key; secrets are not shown."""
     for key, classes in PROVIDERS.items():
         if values[key].strip() and values[key].strip() not in classes:
-            yield Problem(key, values[key], f"expected nothing or {' or '.join(classes)}; other classes cannot be run")
+            yield SettingProblem(
+                key, values[key], f"expected nothing or {' or '.join(classes)}; other classes cannot be run"
+            )
     if values["authorizationEnabled"] == "true" and values["authenticationEnabled"] != "true":
-        yield Problem("authorizationEnabled", "true", UNAUTHENTICATED)
+        yield SettingProblem("authorizationEnabled", "true", UNAUTHENTICATED)
     for key in ("authenticationWhitelist", "authorizationWhitelist"):
         try:
             read_codes(values[key])
         except ValueError as error:
-            yield Problem(key, values[key], str(error))
+            yield SettingProblem(key, values[key], str(error))
     for key, names in (
         ("initAuthenticationUser", ("username", "password")),
         ("innerClientAuthenticationCredentials", ("accessKey", "secretKey")),
@@ -178,4 +180,4 @@ def auth_problems(values: Mapping[str, str]) -> Iterator[Problem]:
         try:
             read_credentials(key, values[key], *names)
         except ConfigError:
-            yield Problem(key, MASK, f'expected {{"{names[0]}":"…","{names[1]}":"…"}}')
+            yield SettingProblem(key, MASK, f'expected {{"{names[0]}":"…","{names[1]}":"…"}}')

@@ -23,7 +23,7 @@ from tianzhou.metrics.settings import metrics_problems
 from tianzhou.remoting.gates.page_gate import KEY as METRICS_KEY
 from tianzhou.remoting.gates.page_gate import parse_addresses
 from tianzhou.remoting.gates.peer_addresses import TrustedProxies
-from tianzhou.setting_rules import INT_MAX, LONG_MAX, Problem, Range, Rules, level_problems
+from tianzhou.setting_rules import INT_MAX, LONG_MAX, Range, Rules, SettingProblem, level_problems
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, parse_delay_levels, parse_hours
 
 
@@ -196,31 +196,31 @@ def _ranges() -> Iterator[tuple[str, Range]]:
             yield key, (least, most)
 
 
-def _across(values: Mapping[str, str]) -> Iterable[Problem]:
+def _across(values: Mapping[str, str]) -> Iterable[SettingProblem]:
     for key, parse in (("deleteWhen", parse_hours), ("messageDelayLevel", parse_delay_levels)):
         try:
             parse(values[key])
         except ValueError as error:
-            yield Problem(key, values[key], str(error).partition(": ")[2] or "cannot be read")
+            yield SettingProblem(key, values[key], str(error).partition(": ")[2] or "cannot be read")
     if not values["messageDelayLevel"].split():
-        yield Problem("messageDelayLevel", "", "give one level at least, as in 1s 5s 10s")
+        yield SettingProblem("messageDelayLevel", "", "give one level at least, as in 1s 5s 10s")
     try:
         TrustedProxies.parse(values["proxyProtocolTrusted"])
     except ConfigError as error:
-        yield Problem("proxyProtocolTrusted", values["proxyProtocolTrusted"], str(error).partition(": ")[2])
+        yield SettingProblem("proxyProtocolTrusted", values["proxyProtocolTrusted"], str(error).partition(": ")[2])
     if values["namesrvAddr"].strip():
         try:
             name_server_addresses(values["namesrvAddr"])
         except ConfigError as error:
-            yield Problem("namesrvAddr", values["namesrvAddr"], "; ".join(error.texts))
+            yield SettingProblem("namesrvAddr", values["namesrvAddr"], "; ".join(error.texts))
     if not values["brokerName"].strip():
-        yield Problem("brokerName", "", "give it a name, or remove the key for this machine's")
+        yield SettingProblem("brokerName", "", "give it a name, or remove the key for this machine's")
     yield from auth_problems(values)
-    yield from (Problem(*problem) for problem in metrics_problems(values))
+    yield from (SettingProblem(*problem) for problem in metrics_problems(values))
     try:
         parse_addresses(values[METRICS_KEY])
     except ConfigError as error:
-        yield Problem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
+        yield SettingProblem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
     yield from level_problems(values)
     yield from contradictions(values)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tianzhou.broker.tables.topics import TopicTable
+from tianzhou.broker.tables.topics import BrokerTopicTable
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig, names
 from tianzhou.model.name_rules import folder_name_problem, group_name_problem
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
@@ -76,7 +76,7 @@ class StoredQueues:
         """Whether the store never had a message."""
         return self.end_offset <= 0 and not self.queues
 
-    def unknown_topics(self, topics: TopicTable) -> list[str]:
+    def unknown_topics(self, topics: BrokerTopicTable) -> list[str]:
         """Return topics that have queues and are not in the table; system topics are left out."""
         return sorted(
             topic
@@ -88,7 +88,7 @@ class StoredQueues:
         )
 
 
-def rebuilt_topics(stored: StoredQueues, topics: TopicTable, default_queues: int) -> list[TopicConfig]:
+def rebuilt_topics(stored: StoredQueues, topics: BrokerTopicTable, default_queues: int) -> list[TopicConfig]:
     """Return configurations of the topics that have queues in the store and are not in the table.
 
     A topic gets at least as many queues as a new one has: a queue that never had a message leaves no trace, and clients

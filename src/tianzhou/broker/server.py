@@ -50,7 +50,7 @@ from tianzhou.broker.messages.message_filter import bitmap_of
 from tianzhou.broker.metrics.exporter import BrokerMetrics
 from tianzhou.broker.overload import waited_too_long
 from tianzhou.broker.registration.members import GroupMembers
-from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.registration.name_servers import CurrentNameServers
 from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.repeated_work import repeat
 from tianzhou.broker.replication.log_repairs import LogRepairs
@@ -396,7 +396,7 @@ class Parts:
     pulls: PullHandler
     acks: Acknowledgements
     clients: ClientHandler
-    names: NameServers
+    names: CurrentNameServers
     registrar: Registrar
     housekeeping: Housekeeping
     channels: Channels
@@ -426,7 +426,7 @@ def make_parts(
     """
     tables, store, stats, clock = services.tables, services.store, services.stats, services.clock
     settings, root = tables.settings, store.settings.root
-    names = NameServers(settings)
+    names = CurrentNameServers(settings)
     registrar = Registrar(services, client, names)
     stats.is_system, stats.bounds = tables.topics.is_system, tables.bounds
     tables.topics.listeners.append(lambda _: registrar.request())

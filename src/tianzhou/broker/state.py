@@ -11,10 +11,10 @@ from tianzhou.broker.staging.staging import StagingLedger
 from tianzhou.broker.tables.broadcast_offsets import BroadcastOffsets
 from tianzhou.broker.tables.clients import ClientTable
 from tianzhou.broker.tables.consumer_filters import ConsumerFilters
-from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsetTable
 from tianzhou.broker.tables.groups import GroupTable
-from tianzhou.broker.tables.locks import QueueLocks
-from tianzhou.broker.tables.topics import TopicTable, system_topics
+from tianzhou.broker.tables.locks import QueueLockTable
+from tianzhou.broker.tables.topics import BrokerTopicTable, system_topics
 from tianzhou.broker.tables.void_positions import VoidPositions
 from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
 from tianzhou.broker.transactions.transactions import TransactionLedger
@@ -29,11 +29,11 @@ class Tables:
     """Settings and tables; each is changed in place by its owner, and none of them touches the world."""
 
     settings: BrokerSettings
-    topics: TopicTable
+    topics: BrokerTopicTable
     groups: GroupTable
-    offsets: ConsumerOffsets
+    offsets: ConsumerOffsetTable
     clients: ClientTable
-    locks: QueueLocks
+    locks: QueueLockTable
     delays: DelayLedger
     filters: ConsumerFilters
     transactions: TransactionLedger = field(default_factory=TransactionLedger)
@@ -71,7 +71,7 @@ def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms:
     bounds = Bounds(settings)
     return Tables(
         settings,
-        TopicTable(topics, now_ms, light=light, bounds=bounds),
+        BrokerTopicTable(topics, now_ms, light=light, bounds=bounds),
         GroupTable(
             auto_create=settings.auto_create_subscription_group,
             create_system=settings.enable_create_sys_group,
@@ -79,9 +79,9 @@ def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms:
             light=light,
             bounds=bounds,
         ),
-        ConsumerOffsets(settings.consumer_offset_update_version_step, light=light, bounds=bounds),
+        ConsumerOffsetTable(settings.consumer_offset_update_version_step, light=light, bounds=bounds),
         ClientTable(bounds),
-        QueueLocks(bounds=bounds),
+        QueueLockTable(bounds=bounds),
         DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),
         ConsumerFilters(bloom, now_ms, bounds),
         staging=StagingLedger(settings.broker_name, bounds=bounds),

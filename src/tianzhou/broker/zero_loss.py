@@ -10,7 +10,7 @@ from typing import Final
 
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
-from tianzhou.setting_rules import Problem
+from tianzhou.setting_rules import SettingProblem
 
 KEY: Final = "durability"
 ZERO_LOSS: Final = "zero-loss"
@@ -48,7 +48,7 @@ def with_profile(values: Mapping[str, str]) -> dict[str, str]:
     return {key: wanted for key, (wanted, _) in _wanted(values).items()} | dict(values)
 
 
-def contradictions(values: Mapping[str, str]) -> Iterator[Problem]:
+def contradictions(values: Mapping[str, str]) -> Iterator[SettingProblem]:
     """Settings that would lose what `durability` promises.
 
     Args:
@@ -59,11 +59,11 @@ def contradictions(values: Mapping[str, str]) -> Iterator[Problem]:
     for key, (wanted, why) in _wanted(values).items():
         present = values.get(key, wanted).strip()
         if not _is_enough(key, present, wanted):
-            yield Problem(key, present, f"{KEY}={ZERO_LOSS} wants {wanted}, which {why}; remove one of the two")
+            yield SettingProblem(key, present, f"{KEY}={ZERO_LOSS} wants {wanted}, which {why}; remove one of the two")
     if _is_member(values):
         peers = [peer for peer in values.get("dLegerPeers", "").split(";") if peer.strip()]
         if len(peers) < MEMBERS:
-            yield Problem(
+            yield SettingProblem(
                 "dLegerPeers",
                 values.get("dLegerPeers", ""),
                 f"{KEY}={ZERO_LOSS} wants {MEMBERS} members, so that a majority is left when one is away",

@@ -17,7 +17,7 @@ from tianzhou.namesrv.settings import IGNORED
 from tianzhou.remoting.gates.page_gate import KEY as METRICS_KEY
 from tianzhou.remoting.gates.page_gate import parse_addresses
 from tianzhou.remoting.gates.peer_addresses import KEY, TrustedProxies
-from tianzhou.setting_rules import INT_MAX, Problem, Rules, level_problems
+from tianzhou.setting_rules import INT_MAX, Rules, SettingProblem, level_problems
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
     "where it is reached is settled at its start": ("bindAddress", "listenPort"),
@@ -52,18 +52,18 @@ AT_ONCE: Final = _LIMITS | frozenset(
 """Keys that take effect as soon as they are changed."""
 
 
-def across(values: Mapping[str, str]) -> Iterable[Problem]:
+def across(values: Mapping[str, str]) -> Iterable[SettingProblem]:
     """What is wrong with values that have a form of their own."""
     try:
         TrustedProxies.parse(values[KEY])
     except ConfigError as error:
-        yield Problem(KEY, values[KEY], str(error).partition(": ")[2])
+        yield SettingProblem(KEY, values[KEY], str(error).partition(": ")[2])
     yield from auth_problems(values)
-    yield from (Problem(*problem) for problem in metrics_problems(values))
+    yield from (SettingProblem(*problem) for problem in metrics_problems(values))
     try:
         parse_addresses(values[METRICS_KEY])
     except ConfigError as error:
-        yield Problem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
+        yield SettingProblem(METRICS_KEY, values[METRICS_KEY], str(error).partition(": ")[2])
     yield from level_problems(values)
 
 

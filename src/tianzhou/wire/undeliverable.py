@@ -30,7 +30,7 @@ NO_BODY: Final = "UNDELIVERABLE_BODY_LEFT"
 MARK_TAG: Final = "d"
 
 
-class Ledger(enum.StrEnum):
+class UndeliverableWalk(enum.StrEnum):
     """A walk over a queue that set a message aside."""
 
     DELAY = "delay"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker_bench import Bench, OpenBench
 
-from tianzhou.broker.tables.clients import Client
+from tianzhou.broker.tables.clients import RegisteredClient
 from tianzhou.model import ConsumerData, MessageQueue, SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.remoting import turns
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LockRequest
@@ -57,9 +57,9 @@ def fill(bench: Bench) -> None:
         tables.offsets.commit(f"G{number}", "T0", 0, 1, 1)
         tables.offsets.commit("G0", f"T{number}", 0, 1, 1)
         tables.offsets.commit("G0", "W", number, 1, 1)
-        client = Client(bench.peer().connection, f"c{number}", 0, 479, 1, 0.0)
+        client = RegisteredClient(bench.peer().connection, f"c{number}", 0, 479, 1, 0.0)
         tables.clients.add_producer("P", client)
-        tables.clients.add_producer(f"P{number}", Client(connection, "p", 0, 479, 1, 0.0))
+        tables.clients.add_producer(f"P{number}", RegisteredClient(connection, "p", 0, 479, 1, 0.0))
         said = ConsumerData("C", subscription_data_set=[SubscriptionData("T0", f"a{number % 2}")])
         tables.clients.add_consumer(said, client)
 
@@ -97,7 +97,7 @@ async def test_all_that_a_large_heartbeat_does_is_counted(broker: OpenBench, mon
         clients = bench.tables.clients
         add = clients.add_producer
 
-        def slowly(group: str, client: Client) -> None:
+        def slowly(group: str, client: RegisteredClient) -> None:
             bench.clock.advance(0.0001)
             add(group, client)
 

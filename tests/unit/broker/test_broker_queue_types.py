@@ -11,7 +11,7 @@ from broker_bench import Bench, Peer
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
-from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsetTable
 from tianzhou.records.codec import decode_records
 from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.settings import StoreSettings
@@ -143,16 +143,16 @@ async def test_groups_of_light_queues_commit_without_being_created(broker: Any) 
 
 
 def test_offsets_of_light_groups_have_their_own_table() -> None:
-    offsets = ConsumerOffsets(light=True)
+    offsets = ConsumerOffsetTable(light=True)
     offsets.commit("%LMQ%g", "%LMQ%a", 0, 7, 1)
     offsets.commit("G", "%LMQ%a", 0, 8, 1)
     value = offsets.to_json()
     assert value["lmqOffsetTable"] == {"%LMQ%a@%LMQ%g": 7}
     assert value["offsetTable"] == {"%LMQ%a@G": {0: 8}}
-    again = ConsumerOffsets(light=True)
+    again = ConsumerOffsetTable(light=True)
     again.load(value)
     assert (again.committed("%LMQ%g", "%LMQ%a", 0), again.committed("G", "%LMQ%a", 0)) == (7, 8)
-    assert "lmqOffsetTable" not in ConsumerOffsets().to_json()
+    assert "lmqOffsetTable" not in ConsumerOffsetTable().to_json()
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -10,7 +10,7 @@ from broker_bench import Bench, OpenBench, Peer
 
 from broker_probe import BrokerProbe
 from tianzhou.broker.messages.timer_heap import TimerHeap
-from tianzhou.broker.transactions.transactions import Half
+from tianzhou.broker.transactions.transactions import WaitingHalf
 from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import run
 from tianzhou.wire.codes import RequestCode
@@ -49,7 +49,7 @@ async def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(benc
     bench.clock.advance(60)
     checker = bench.parts.transactions
 
-    async def loads(half: Half) -> Any:
+    async def loads(half: WaitingHalf) -> Any:
         if half.identity.unique_key == "bad":
             raise ValueError("a defect")
         return await load(half)

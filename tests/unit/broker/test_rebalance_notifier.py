@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tianzhou.broker.rebalance_notifier import NOTICES_PER_TURN, PAUSE_S, RebalanceNotifier
-from tianzhou.broker.tables.clients import Client, ClientTable, ConsumerGroup
+from tianzhou.broker.tables.clients import ClientTable, ConsumerGroup, RegisteredClient
 from tianzhou.errors import ConnectionLost
 from tianzhou.model import ConsumerData, SubscriptionData
 from tianzhou.testing.virtual_loop import run_virtual
@@ -87,7 +87,7 @@ class Unread(dict[Any, Any]):
 def heartbeat(table: ClientTable, number: int, expression: str = "*", connection: int | None = None) -> bool:
     said = ConsumerData("G", subscription_data_set=[SubscriptionData("T", expression, sub_version=1)])
     where = number if connection is None else connection
-    return table.add_consumer(said, Client(where, f"c{number}", 0, 0, 1, 1))
+    return table.add_consumer(said, RegisteredClient(where, f"c{number}", 0, 0, 1, 1))
 
 
 def shown(group: ConsumerGroup) -> bool:

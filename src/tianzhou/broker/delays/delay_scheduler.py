@@ -16,7 +16,7 @@ from tianzhou.broker.messages.put_codes import remark_of
 from tianzhou.broker.messages.retry_queues import readable_queue
 from tianzhou.broker.services import Services
 from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
-from tianzhou.broker.undeliverable.ledger import Tries
+from tianzhou.broker.undeliverable.ledger import DeliveryTries
 from tianzhou.broker.undeliverable.set_aside import REPEATS, message_of, placeless
 from tianzhou.errors import CorruptRecord, StoreError
 from tianzhou.model import TopicConfig, names
@@ -24,7 +24,7 @@ from tianzhou.records.codec import Record, decode_record
 from tianzhou.repeats import Repeats
 from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus, ReadRequest
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.undeliverable import Ledger, SetAsideMessage
+from tianzhou.wire.undeliverable import SetAsideMessage, UndeliverableWalk
 
 RETRY_S = 0.1
 MOST_RETRY_S = 1.0
@@ -55,7 +55,7 @@ class DelayScheduler:
         self._supervisor = services.supervisor
         self._topics = services.tables.topics
         self._keeper = UndeliverableKeeper(services)
-        self._tries = {level: Tries() for level in self._ledger.levels}
+        self._tries = {level: DeliveryTries() for level in self._ledger.levels}
         self._refused_s = dict.fromkeys(self._ledger.levels, RETRY_S)
         self._complaints = Repeats()
 
@@ -113,7 +113,9 @@ class DelayScheduler:
                 record = decode_record(view)
             except CorruptRecord as error:
                 kept = SetAsideMessage(raw=bytes(view))
-                if not self._keeper.set_aside(Ledger.DELAY, kept, -1, f"delay level {level}, offset {offset}: {error}"):
+                if not self._keeper.set_aside(
+                    UndeliverableWalk.DELAY, kept, -1, f"delay level {level}, offset {offset}: {error}"
+                ):
                     return RETRY_S
                 ledger.advance(level, offset + 1, now)
                 return 0
@@ -168,7 +170,9 @@ class DelayScheduler:
             return RETRY_S
         if error is not None:
             _log.error("delay level %d, offset %d", level, record.queue_offset, exc_info=error)
-        kept = self._keeper.set_aside(Ledger.DELAY, message, record.physical_offset, f"delay level {level}: {reason}")
+        kept = self._keeper.set_aside(
+            UndeliverableWalk.DELAY, message, record.physical_offset, f"delay level {level}: {reason}"
+        )
         return 0 if kept else MOST_RETRY_S
 
 

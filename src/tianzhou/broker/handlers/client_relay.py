@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tianzhou.access.signatures import CREDENTIALS
 from tianzhou.broker.handlers.handler import Handler, serves
-from tianzhou.broker.tables.clients import Client
+from tianzhou.broker.tables.clients import RegisteredClient
 from tianzhou.errors import BrokerError, ConnectionLost, ProtocolError, RemotingError, RequestTimeout, TooBusy
 from tianzhou.limits import CLIENT_REQUESTS, Bounds
 from tianzhou.model import MessageQueue
@@ -106,7 +106,7 @@ class ClientRelayHandler(Handler):
         }
         return command.reply(ResponseCode.SUCCESS, body=CONSUMER_STATUS.dumps(table))
 
-    async def _status_of(self, client: Client, topic: str, group: str) -> dict[MessageQueue, int] | None:
+    async def _status_of(self, client: RegisteredClient, topic: str, group: str) -> dict[MessageQueue, int] | None:
         code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         question = Command(code, fields=write_header(code, topic=topic, group=group))
         try:
@@ -122,7 +122,7 @@ def _relayed(command: Command) -> dict[str, str]:
     return {name: value for name, value in command.fields.items() if name not in CREDENTIALS}
 
 
-def refuse_old(members: Iterable[Client]) -> None:
+def refuse_old(members: Iterable[RegisteredClient]) -> None:
     """Refuse members too old to report their offsets, or to have them reset.
 
     Raises:
@@ -136,7 +136,7 @@ def refuse_old(members: Iterable[Client]) -> None:
             )
 
 
-def free_connection(bounds: Bounds, client: Client) -> Connection:
+def free_connection(bounds: Bounds, client: RegisteredClient) -> Connection:
     """The connection of a client that may get one more request.
 
     Raises:

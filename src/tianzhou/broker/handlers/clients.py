@@ -14,7 +14,7 @@ from tianzhou.broker.messages.admission import topic_sys_flag
 from tianzhou.broker.messages.message_filter import compile_property_filter
 from tianzhou.broker.rebalance_notifier import RebalanceNotifier
 from tianzhou.broker.services import Services
-from tianzhou.broker.tables.clients import Client, Departure, MemberSubscriptions
+from tianzhou.broker.tables.clients import Departure, MemberSubscriptions, RegisteredClient
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
 from tianzhou.errors import BrokerError, FilterSyntaxError, IllegalName, LimitExceeded, TianzhouError
 from tianzhou.filter import parse_tags
@@ -103,7 +103,7 @@ class ClientHandler(Handler):
         """
         now = self._clock.now_ms()
         account = self._access.account_of(connection) if self._access is not None else ""
-        client = Client(
+        client = RegisteredClient(
             connection, data.client_id, command.language, command.version, now, self._clock.monotonic(), account
         )
         if _ATTRIBUTE not in connection.attributes:
@@ -147,7 +147,7 @@ class ClientHandler(Handler):
         fields = write_reply(command.code, is_support_heart_beat_v2=True, is_sub_change=True)
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
-    def _take_producer(self, group: str, client: Client) -> None:
+    def _take_producer(self, group: str, client: RegisteredClient) -> None:
         clients, settings = self._tables.clients, self._tables.settings
         # As RocketMQ has it: a broker without transactions has nothing to ask producers.
         if (
@@ -160,7 +160,7 @@ class ClientHandler(Handler):
     def _registered(self, name: str, began: float) -> None:
         self._stats.count(name, self._stats.cluster, int((self._clock.monotonic() - began) * 1000))
 
-    def _consumer(self, consumer: ConsumerData, client: Client, without_sub: bool, now_ms: int) -> None:
+    def _consumer(self, consumer: ConsumerData, client: RegisteredClient, without_sub: bool, now_ms: int) -> None:
         tables = self._tables
         group = tables.groups.find(consumer.group_name, now_ms)
         if group is None:
@@ -341,7 +341,7 @@ def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str
             yield data.sub_string
 
 
-def _expressions(member: tuple[Client, MemberSubscriptions]) -> tuple[str, dict[str, str]]:
+def _expressions(member: tuple[RegisteredClient, MemberSubscriptions]) -> tuple[str, dict[str, str]]:
     client, subscribed = member
     return client.client_id, {topic: expression for topic, (expression, _) in subscribed.items()}
 
@@ -353,13 +353,13 @@ def _language(code: int) -> str:
         return LanguageCode.OTHER.name
 
 
-def _shown(client: Client) -> ConnectionBody:
+def _shown(client: RegisteredClient) -> ConnectionBody:
     return ConnectionBody(
         client.client_id, _connection(client).remote_address, _language(client.language), client.version
     )
 
 
-def _producer(client: Client) -> ProducerInfo:
+def _producer(client: RegisteredClient) -> ProducerInfo:
     return ProducerInfo(
         client.client_id,
         f"/{_connection(client).remote_address}",
@@ -369,6 +369,6 @@ def _producer(client: Client) -> ProducerInfo:
     )
 
 
-def _connection(client: Client) -> Connection:
+def _connection(client: RegisteredClient) -> Connection:
     assert isinstance(client.connection, Connection)
     return client.connection

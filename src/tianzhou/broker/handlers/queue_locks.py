@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import LARGE, decoded
 from tianzhou.broker.registration.members import MEMBER_TIMEOUT_MS, GroupMembers
-from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.registration.name_servers import CurrentNameServers
 from tianzhou.broker.services import Services
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
@@ -41,7 +41,7 @@ class QueueLockHandler(Handler):
         names: which name servers there are.
     """
 
-    def __init__(self, services: Services, client: RemotingClient, names: NameServers) -> None:
+    def __init__(self, services: Services, client: RemotingClient, names: CurrentNameServers) -> None:
         super().__init__(services)
         self._client = client
         self._members = GroupMembers(services, client, names)

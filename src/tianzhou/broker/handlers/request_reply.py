@@ -14,7 +14,7 @@ from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.admission import Admission, reply_marks
 from tianzhou.broker.messages.put_codes import is_stored
 from tianzhou.broker.services import Services
-from tianzhou.broker.tables.clients import Client
+from tianzhou.broker.tables.clients import RegisteredClient
 from tianzhou.errors import BrokerError, RemotingError, TooBusy
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.layout import INNER_BATCH_BITS
@@ -113,7 +113,7 @@ class RequestReplyHandler(Handler):
             return f"push reply message to {client_id} fail: {error}"
         return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."
 
-    async def _requester(self, client_id: str) -> Client | None:
+    async def _requester(self, client_id: str) -> RegisteredClient | None:
         """Who waits for a reply, once it is known; None when no heartbeat has said so in time."""
         client, left_s = self._tables.clients.find_producer(client_id), HEARTBEAT_WAIT_S
         while client is None and left_s > 0:

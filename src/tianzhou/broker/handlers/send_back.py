@@ -26,7 +26,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.undeliverable import Ledger
+from tianzhou.wire.undeliverable import UndeliverableWalk
 
 
 class SendBackHandler(Handler):
@@ -96,7 +96,7 @@ class SendBackHandler(Handler):
     def _set_aside(self, command: Command, record: Record, copy: NewRecord, refused: PutResult) -> Reply:
         """Keep a message that can be neither retried nor stored as a dead letter, so that its group goes on."""
         reason = remark_of(refused)
-        if not self._keeper.set_aside(Ledger.RETRY, message_of(copy), record.physical_offset, reason):
+        if not self._keeper.set_aside(UndeliverableWalk.RETRY, message_of(copy), record.physical_offset, reason):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, reason)
         return command.reply(ResponseCode.SUCCESS, f"set aside: {reason}")
 

@@ -9,7 +9,7 @@ from tianzhou.broker.large_bodies import decoded
 from tianzhou.broker.messages.admission import Admission, check_key, needs_key, refuse_as_slave
 from tianzhou.broker.services import Services
 from tianzhou.broker.staging import staging_records as records
-from tianzhou.broker.staging.staging import Entry, StagedUnit, Unit
+from tianzhou.broker.staging.staging import StagedUnit, Unit, UnitTreatment
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
 from tianzhou.errors import BrokerError, LimitExceeded, ProtocolError
 from tianzhou.model import TopicConfig
@@ -90,7 +90,7 @@ class StagingHandler(Handler):
             )
         self._refuse_other_coordinator(header.writer, header.coordinator)
         entry = self._entry(header)
-        if entry is Entry.TAKE and command.body:
+        if entry is UnitTreatment.TAKE and command.body:
             self._ledger.check_room(header.writer, 1)
             body = bytes(command.body)
             try:
@@ -101,11 +101,11 @@ class StagingHandler(Handler):
             # Others were served meanwhile: the batch may have been decided, or the attempt given up.
             self._refuse_other_coordinator(header.writer, header.coordinator)
             entry = self._entry(header)
-            if entry is Entry.TAKE:
+            if entry is UnitTreatment.TAKE:
                 self._take(connection, header, body)
-        if entry is Entry.DECIDED:
+        if entry is UnitTreatment.DECIDED:
             return _decided(command)
-        if entry is Entry.REFUSED:
+        if entry is UnitTreatment.REFUSED:
             raise BrokerError(
                 ResponseCode.ILLEGAL_OPERATION, f"attempt {header.attempt} of writer {header.writer} was given up"
             )
@@ -113,7 +113,7 @@ class StagingHandler(Handler):
             await self._store.secure(self._store.end_offset)
             hole = self._ledger.hole(header.writer, header.attempt, header.number + bool(command.body))
             if hole is not None:
-                if self._entry(header) is Entry.DECIDED:
+                if self._entry(header) is UnitTreatment.DECIDED:
                     return _decided(command)
                 # Units before the last are answered without the disk: a power failure may have taken them away.
                 raise BrokerError(
@@ -124,7 +124,7 @@ class StagingHandler(Handler):
                 )
         return command.reply(ResponseCode.SUCCESS)
 
-    def _entry(self, header: Any) -> Entry:
+    def _entry(self, header: Any) -> UnitTreatment:
         return self._ledger.entry(header.writer, header.batch, header.attempt, header.number)
 
     def _take(self, connection: Connection, header: Any, body: bytes) -> None:

@@ -12,7 +12,7 @@ from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
 from tianzhou.broker.services import Services
 from tianzhou.broker.transactions import transaction_records as records
 from tianzhou.broker.transactions.transaction_checker import TransactionChecker
-from tianzhou.broker.transactions.transactions import Half, Outcome
+from tianzhou.broker.transactions.transactions import TransactionOutcome, WaitingHalf
 from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.broker.undeliverable.set_aside import REPEATS, message_of
 from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
@@ -27,11 +27,11 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.undeliverable import Ledger
+from tianzhou.wire.undeliverable import UndeliverableWalk
 
 _NOT_FOUND = "Find prepared transaction message failed"
-_OUTCOMES = {COMMIT: Outcome.COMMITTED, ROLLBACK: Outcome.ROLLED_BACK}
-_WORDS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "rolled back"}
+_OUTCOMES = {COMMIT: TransactionOutcome.COMMITTED, ROLLBACK: TransactionOutcome.ROLLED_BACK}
+_WORDS = {TransactionOutcome.COMMITTED: "committed", TransactionOutcome.ROLLED_BACK: "rolled back"}
 
 
 class TransactionHandler(Handler):
@@ -57,7 +57,7 @@ class TransactionHandler(Handler):
         outcome = _OUTCOMES.get(header.commit_or_rollback)
         return None if outcome is None else self._store.take(self._end(connection, command, header, outcome))
 
-    def _end(self, connection: Connection, command: Command, header: Any, outcome: Outcome) -> Steps[Reply]:
+    def _end(self, connection: Connection, command: Command, header: Any, outcome: TransactionOutcome) -> Steps[Reply]:
         record = yield from self._half_message(connection, command, header)
         identity = records.identity_of(record)
         newest, newest_at = record, header.commit_log_offset
@@ -69,7 +69,7 @@ class TransactionHandler(Handler):
             if not header.from_transaction_check:
                 self._refuse_too_late(half)
             place = half.place
-            if outcome is not Outcome.COMMITTED or newest_at == place:
+            if outcome is not TransactionOutcome.COMMITTED or newest_at == place:
                 break
             found = yield from self._load(place, names.HALF_TOPIC)
             if found is not None:
@@ -78,7 +78,7 @@ class TransactionHandler(Handler):
                 raise BrokerError(
                     ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: the log no longer has {identity.unique_key}"
                 )
-        if outcome is Outcome.COMMITTED:
+        if outcome is TransactionOutcome.COMMITTED:
             self._commit(half, newest)
         else:
             self._checker.ended(half, outcome)
@@ -115,7 +115,7 @@ class TransactionHandler(Handler):
             )
         return record
 
-    def _ended_before(self, command: Command, record: Record, outcome: Outcome) -> Reply:
+    def _ended_before(self, command: Command, record: Record, outcome: TransactionOutcome) -> Reply:
         before = self._ledger.outcome(record.queue_offset)
         if before is outcome:
             return command.reply(ResponseCode.SUCCESS)
@@ -126,7 +126,7 @@ class TransactionHandler(Handler):
             f" and cannot be {_WORDS[outcome]} any more; a transaction ends once",
         )
 
-    def _refuse_too_late(self, half: Half) -> None:
+    def _refuse_too_late(self, half: WaitingHalf) -> None:
         age = self._clock.now_ms() - half.since_ms
         if half.immunity_ms is not None and age > half.immunity_ms:
             raise BrokerError(
@@ -135,21 +135,21 @@ class TransactionHandler(Handler):
                 " decision now; answer its check",
             )
 
-    def _commit(self, half: Half, record: Record) -> None:
+    def _commit(self, half: WaitingHalf, record: Record) -> None:
         level = self._tables.delays.capped(records.delay_of(record))
         message = records.committed(record, level)
         result = self._store.append(message)
         if not is_stored(result.status):
             self._stats.failed += 1
             if result.status in REPEATS and self._keeper.set_aside(
-                Ledger.TRANSACTION, message_of(message), record.physical_offset, remark_of(result)
+                UndeliverableWalk.TRANSACTION, message_of(message), record.physical_offset, remark_of(result)
             ):
                 # It is committed, and no check would change what is wrong with the message.
-                self._checker.ended(half, Outcome.COMMITTED)
+                self._checker.ended(half, TransactionOutcome.COMMITTED)
                 raise BrokerError(code_of(result.status), f"committed and set aside: {remark_of(result)}")
             raise BrokerError(code_of(result.status), remark_of(result))
         # First of all: whatever else goes wrong from here on, the message must not be committed again.
-        self._checker.ended(half, Outcome.COMMITTED)
+        self._checker.ended(half, TransactionOutcome.COMMITTED)
         size = result.end_offset - result.physical_offset
         self._stats.put(message.topic).add(message.queue_id, 1, size)
         self._stats.kinds.add_own(message.topic, size)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tianzhou.broker.metrics.traffic import flag
 from tianzhou.broker.state import Tables
-from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsetTable
 from tianzhou.clock import Clock
 from tianzhou.metrics.families import PER_STEP, Family, Kind
 from tianzhou.model import names
@@ -142,7 +142,7 @@ class ConsumerLag:
         return Family(name, Kind.GAUGE, text, _LABELS, self._most)
 
 
-def pair_of(offsets: ConsumerOffsets, store: MessageStore, group: str, topic: str) -> Pair:
+def pair_of(offsets: ConsumerOffsetTable, store: MessageStore, group: str, topic: str) -> Pair:
     """What a group has to do in a topic, as far as it has committed something there.
 
     Args:

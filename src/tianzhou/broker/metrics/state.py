@@ -10,7 +10,7 @@ from tianzhou import __version__, _hot
 from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.metrics.traffic import flag
 from tianzhou.broker.services import Services
-from tianzhou.broker.tables.clients import Client
+from tianzhou.broker.tables.clients import RegisteredClient
 from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.metrics.families import PER_STEP, Family, Kind, Steps, counter, gauge, gauges
 from tianzhou.remoting.group import ConnectionGroup
@@ -198,5 +198,5 @@ def silent_s(client: HaClient, now_ms: int, *, grouped: bool) -> float:
     return 0.0 if grouped and client.master_addr else -1.0
 
 
-def _software(client: Client) -> tuple[str, str]:
+def _software(client: RegisteredClient) -> tuple[str, str]:
     return language_name(client.language).lower(), version_name(client.version).lower()

@@ -8,7 +8,7 @@ from typing import Final
 from tianzhou.broker.stats.message_kinds import DELAY, SIZE_BOUNDS
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.tables.topic_attributes import MESSAGE_TYPE
-from tianzhou.broker.tables.topics import TopicTable
+from tianzhou.broker.tables.topics import BrokerTopicTable
 from tianzhou.metrics.families import PER_STEP, Family, Histogram, Kind, SampledHistogram, Steps
 from tianzhou.model import names
 
@@ -39,7 +39,7 @@ class Traffic:
         sends: requests that put messages, as of the last look.
     """
 
-    def __init__(self, stats: BrokerStats, topics: TopicTable, most: int) -> None:
+    def __init__(self, stats: BrokerStats, topics: BrokerTopicTable, most: int) -> None:
         self._stats, self._topics, self._most = stats, topics, most
         self._sizes: dict[tuple[str, str], SampledHistogram] = {}
         self.sends = 0

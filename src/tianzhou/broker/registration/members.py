@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.registration.name_servers import CurrentNameServers
 from tianzhou.broker.services import Services
 from tianzhou.errors import TianzhouError
 from tianzhou.remoting.client import RemotingClient
@@ -29,7 +29,7 @@ class GroupMembers:
         names: which name servers there are.
     """
 
-    def __init__(self, services: Services, client: RemotingClient, names: NameServers) -> None:
+    def __init__(self, services: Services, client: RemotingClient, names: CurrentNameServers) -> None:
         self._settings = services.tables.settings
         self._replication = services.replication
         self._client = client

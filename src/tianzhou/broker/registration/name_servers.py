@@ -30,7 +30,7 @@ async def resolve(host: str, port: int) -> list[str]:
     return [f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts]
 
 
-class NameServers:
+class CurrentNameServers:
     """The current name servers.
 
     Args:

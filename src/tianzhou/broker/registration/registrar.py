@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.registration.name_servers import CurrentNameServers
 from tianzhou.broker.registration.other_holder import OtherHolder
 from tianzhou.broker.registration.registration_states import RegistrationState, is_ready, is_settled
 from tianzhou.broker.registration.server_registration import RETRY_S, ServerRegistration
@@ -24,7 +24,7 @@ class Registrar:
         names: the name servers.
     """
 
-    def __init__(self, services: Services, client: RemotingClient, names: NameServers) -> None:
+    def __init__(self, services: Services, client: RemotingClient, names: CurrentNameServers) -> None:
         self._services = services
         self._topics = services.tables.topics
         self._client = client

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from tianzhou.broker.registration.master_lookup import living_master
-from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.registration.name_servers import CurrentNameServers
 from tianzhou.broker.replication.member_tables import BROKER_PERMISSION
 from tianzhou.broker.replication.metadata_sync import MetadataSync
 from tianzhou.broker.replication.replication import LOOK_EVERY_S, AllWritten, Duties, Replication
@@ -171,11 +171,11 @@ class GroupReplication(Replication):
     def _is_alone(self) -> bool:
         """Whether this member elects itself, and name servers may know of others."""
         settings = self._settings
-        return len(self.node.addresses) == 1 and bool(settings.namesrv_addr or NameServers(settings).looked_up)
+        return len(self.node.addresses) == 1 and bool(settings.namesrv_addr or CurrentNameServers(settings).looked_up)
 
     async def _watch_other_masters(self, client: RemotingClient) -> None:
         """Keep a member that is alone in its list from leading beside another living master of its name."""
-        node, settings, servers = self.node, self._settings, NameServers(self._settings)
+        node, settings, servers = self.node, self._settings, CurrentNameServers(self._settings)
         address, asked = f"{settings.broker_ip1}:{self._broker_port}", False
         while True:
             await servers.refresh()

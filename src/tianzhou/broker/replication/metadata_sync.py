@@ -21,7 +21,7 @@ from tianzhou.broker.replication.table_answers import (
     REBUILT,
     START,
     TERM,
-    Source,
+    AnswerSource,
     SourceAnswers,
     refusal,
 )
@@ -222,7 +222,7 @@ class MetadataSync:
                 if self._refused(master, reply.fields, term):
                     return
                 self._heard(reply.fields)
-                self._begin(Source(master, reply.fields.get(START, ""), term))
+                self._begin(AnswerSource(master, reply.fields.get(START, ""), term))
                 self.leader_is_apache = TERM not in reply.fields
                 self._leader_is_complete = reply.fields.get(COMPLETE) == "true"
                 self._source_is_rebuilt = reply.fields.get(REBUILT) == "true"
@@ -327,7 +327,7 @@ class MetadataSync:
             self._of_log.clear()
         self._of_log.add(topic)
 
-    def _begin(self, source: Source) -> None:
+    def _begin(self, source: AnswerSource) -> None:
         if self._answers.begin(source):
             self._offsets_before = {}
             self._source_since_s = self._clock.monotonic()

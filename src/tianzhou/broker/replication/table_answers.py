@@ -31,7 +31,7 @@ TERM: Final = "dLegerTerm"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AnswerSource:
     """The broker that answers, in one of its starts and terms.
 
     Attributes:
@@ -72,7 +72,7 @@ class SourceAnswers:
 
     def __init__(self) -> None:
         self.changed = False
-        self._source: Source | None = None
+        self._source: AnswerSource | None = None
         self._names: dict[int, frozenset[str]] = {}
         self._versions: dict[int, DataVersion] = {}
 
@@ -81,7 +81,7 @@ class SourceAnswers:
         """Whether a source has answered that says that it serves as master."""
         return self._source is not None and bool(self._source.start)
 
-    def begin(self, source: Source) -> bool:
+    def begin(self, source: AnswerSource) -> bool:
         """Forget the answers when another source answers; return whether it is another one."""
         if source == self._source:
             return False
@@ -122,7 +122,7 @@ class SourceAnswers:
     def load(self, value: Mapping[str, Any]) -> None:
         """Take over what `to_json` returned in an earlier start, outside of a group."""
         if value.get("address") and value.get("start"):
-            self._source = Source(str(value["address"]), str(value["start"]), -1)
+            self._source = AnswerSource(str(value["address"]), str(value["start"]), -1)
             self._names = {int(table): frozenset(map(str, names)) for table, names in value["listed"].items()}
 
     def note(self, table: int, version: DataVersion, names: Iterable[str]) -> None:

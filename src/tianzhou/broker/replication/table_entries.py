@@ -27,7 +27,7 @@ TABLES: Final = (TOPIC, GROUP, FORBIDDEN, USER, SETTING, WAITING, DELAY, SEND_LI
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """The place of an entry in a snapshot of all tables.
 
     Attributes:
@@ -61,7 +61,7 @@ class TableChange:
     forgotten: list[str] = field(default_factory=list)
     larger: dict[str, dict[int, int]] = field(default_factory=dict)
     exact: dict[str, dict[int, int]] = field(default_factory=dict)
-    snapshot: Snapshot | None = None
+    snapshot: TableSnapshot | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -95,7 +95,7 @@ def decode_change(body: bytes) -> TableChange:
             list(found.get("forgotten", ())),
             offsets_of(found.get("larger", {})),
             offsets_of(found.get("exact", {})),
-            None if mark is None else Snapshot(mark["id"], mark["first"], mark["last"], mark["complete"]),
+            None if mark is None else TableSnapshot(mark["id"], mark["first"], mark["last"], mark["complete"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"a change entry of {len(body)} bytes holds no changes of tables: {error}") from error
@@ -124,7 +124,7 @@ class OpenSnapshot:
         offsets: `topic@group` likewise.
     """
 
-    def __init__(self, mark: Snapshot, index: int) -> None:
+    def __init__(self, mark: TableSnapshot, index: int) -> None:
         self.mark = mark
         self.index = index
         self.keys: dict[str, set[str]] = {table: set() for table in TABLES}

@@ -14,8 +14,8 @@ from tianzhou.broker.replication.member_tables import LoggedTables, MemberTables
 from tianzhou.broker.replication.replication import AllWritten
 from tianzhou.broker.replication.table_entries import (
     OpenSnapshot,
-    Snapshot,
     TableChange,
+    TableSnapshot,
     decode_change,
     encode_change,
     following_snapshot,
@@ -23,7 +23,7 @@ from tianzhou.broker.replication.table_entries import (
 from tianzhou.broker.replication.tables_note import NoteFile, TablesNote
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.consumer_offsets import split_key
-from tianzhou.broker.undeliverable.ledger import Tries
+from tianzhou.broker.undeliverable.ledger import DeliveryTries
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConfigError, ProtocolError, StoreError
 from tianzhou.remoting.users.user_store import UserStore
@@ -167,7 +167,7 @@ class TablesLog:
 
     async def _apply_found(self) -> None:
         while (found := self._changes.next()) is not None:
-            tries = Tries()
+            tries = DeliveryTries()
             while True:
                 try:
                     await self._apply(found)
@@ -325,7 +325,7 @@ class TablesLog:
         while present is not None:
             change = present()
             following = next(chunks, None)
-            change.snapshot = Snapshot(number, first, following is None, self.complete)
+            change.snapshot = TableSnapshot(number, first, following is None, self.complete)
             async with self._appending:
                 if self._term != term:
                     return

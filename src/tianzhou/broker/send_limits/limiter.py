@@ -132,7 +132,7 @@ class DefaultBuckets:
         self._buckets = {name: found.change(limit, now_s) for name, found in self._buckets.items()}
 
 
-class Refusal(NamedTuple):
+class LimitRefusal(NamedTuple):
     """A send that a limit refuses.
 
     Attributes:
@@ -211,7 +211,7 @@ class SendLimiter:
 
     def refusal(
         self, topic: str, group: str, address: str, account: str, count: int, size: int, now_s: float
-    ) -> Refusal | None:
+    ) -> LimitRefusal | None:
         """Take the tokens of a send, or return why it is refused.
 
         Args:
@@ -232,7 +232,7 @@ class SendLimiter:
             if wait_s > longest_s:
                 worst, longest_s = one, wait_s
         if worst is not None:
-            return Refusal(worst[1], worst[0], math.ceil(longest_s * 1000))
+            return LimitRefusal(worst[1], worst[0], math.ceil(longest_s * 1000))
         for one in matching:
             one[1].take(count, size)
         return None

@@ -15,7 +15,7 @@ RECENT_MS: Final = 60_000
 """Milliseconds for which a refusal counts as recent."""
 
 
-class Refused:
+class RefusedCount:
     """Refused messages of one limit.
 
     Attributes:
@@ -54,7 +54,7 @@ class SendLimitTable:
         self._limits: dict[str, SendLimit] = {}
         self.version = 0
         self.counts_all_topics = False
-        self.refused: dict[str, Refused] = {}
+        self.refused: dict[str, RefusedCount] = {}
         self.listeners: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
@@ -107,10 +107,10 @@ class SendLimitTable:
         """
         found = self.refused.get(key)
         if found is None:
-            found = self.refused[key] = Refused()
+            found = self.refused[key] = RefusedCount()
         found.add(count, name, now_ms)
 
-    def recent(self, now_ms: int) -> dict[str, Refused]:
+    def recent(self, now_ms: int) -> dict[str, RefusedCount]:
         """Return the limits, by key, that have refused messages within the last `RECENT_MS`, the busiest first."""
         found = [(key, one) for key, one in self.refused.items() if now_ms - one.last_ms <= RECENT_MS]
         return dict(sorted(found, key=lambda one: -one[1].count))

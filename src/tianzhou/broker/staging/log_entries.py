@@ -36,7 +36,7 @@ class PublishedEverywhere:
 
 
 @dataclass(slots=True)
-class Refused:
+class UndecidableAttempts:
     """Note: these attempts can no longer be decided; with `locally`, only what they staged here is dropped."""
 
     attempts: AttemptList
@@ -53,7 +53,7 @@ class Forgotten:
     place: int = 0
 
 
-Note = Decided | Published | PublishedEverywhere | Refused | Forgotten
+Note = Decided | Published | PublishedEverywhere | UndecidableAttempts | Forgotten
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class WriterState:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class StagingSnapshot:
     """State of all writers as notes and units before it left it.
 
     Attributes:

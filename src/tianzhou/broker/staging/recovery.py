@@ -8,7 +8,7 @@ from struct import error as struct_error
 from typing import Final
 
 from tianzhou.broker.staging import staging_records as records
-from tianzhou.broker.staging.log_entries import OpenAttempt, Snapshot
+from tianzhou.broker.staging.log_entries import OpenAttempt, StagingSnapshot
 from tianzhou.broker.staging.staging import StagedUnit, StagingLedger
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import names
@@ -22,9 +22,9 @@ _SLICE = 32
 _PLACES: Final = fields_at("queue_offset", "physical_offset")
 
 
-def read_history(store: MessageStore) -> records.History:
+def read_history(store: MessageStore) -> records.StagingHistory:
     """The notes since the last snapshot, and the snapshot."""
-    topic, history = names.STAGED_OP_TOPIC, records.History()
+    topic, history = names.STAGED_OP_TOPIC, records.StagingHistory()
     low, offset = max(store.min_offset(topic, records.QUEUE), 0), store.max_offset(topic, records.QUEUE)
     while offset > low:
         offset -= 1
@@ -60,7 +60,7 @@ def read_units(store: MessageStore, offset: int) -> list[StagedUnit]:
     return found
 
 
-def still_there(store: MessageStore, snapshot: Snapshot) -> Snapshot:
+def still_there(store: MessageStore, snapshot: StagingSnapshot) -> StagingSnapshot:
     """A snapshot without the units that the log has lost since, as a power failure may have it."""
     states = [replace(state, open=[_present(store, attempt) for attempt in state.open]) for state in snapshot.writers]
     return replace(snapshot, writers=states)

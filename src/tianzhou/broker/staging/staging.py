@@ -22,8 +22,8 @@ from tianzhou.broker.staging.log_entries import (
     OpenAttempt,
     Published,
     PublishedEverywhere,
-    Refused,
-    Snapshot,
+    StagingSnapshot,
+    UndecidableAttempts,
     WriterState,
 )
 from tianzhou.limits import STAGED_UNITS, STAGED_WRITERS, Bounds
@@ -86,7 +86,7 @@ class Publication:
 
 
 @dataclass(slots=True)
-class Writer:
+class StagingWriter:
     """State of a writer.
 
     Attributes:
@@ -125,7 +125,7 @@ class Writer:
         return attempt in self.refused or refusals_before(attempt) < self.floor
 
 
-class Entry(Enum):
+class UnitTreatment(Enum):
     """How to treat a unit that arrives."""
 
     TAKE = auto()
@@ -160,12 +160,12 @@ class StagingLedger:
         self._units = 0  # not fewer than there are
         self._broker_name = broker_name
         self._max_refused = max_refused
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, StagingWriter] = {}
 
     def __len__(self) -> int:
         return len(self._writers)
 
-    def get(self, writer: str) -> Writer | None:
+    def get(self, writer: str) -> StagingWriter | None:
         """State of a writer, None when it is unknown."""
         return self._writers.get(writer)
 
@@ -185,21 +185,21 @@ class StagingLedger:
         attempts = (attempt for writer in self._writers.values() for attempt in writer.attempts.values())
         self._units = sum(len(attempt.units) for attempt in attempts)
 
-    def entry(self, writer: str, batch: int, attempt: str, number: int) -> Entry:
+    def entry(self, writer: str, batch: int, attempt: str, number: int) -> UnitTreatment:
         """How to treat a unit that arrives."""
         known = self._writers.get(writer)
         if known is None:
-            return Entry.TAKE
+            return UnitTreatment.TAKE
         if batch <= max(known.decided, known.published):
-            return Entry.DECIDED
+            return UnitTreatment.DECIDED
         if known.refuses(attempt):
-            return Entry.REFUSED
+            return UnitTreatment.REFUSED
         waiting = known.attempts.get(attempt)
-        return Entry.KNOWN if waiting is not None and number in waiting.units else Entry.TAKE
+        return UnitTreatment.KNOWN if waiting is not None and number in waiting.units else UnitTreatment.TAKE
 
     def staged(self, found: StagedUnit) -> None:
         """Note a stored unit."""
-        writer = self._writers.setdefault(found.writer, Writer(found.coordinator))
+        writer = self._writers.setdefault(found.writer, StagingWriter(found.coordinator))
         attempt = writer.attempts.setdefault(found.attempt, Attempt(found.attempt, found.batch, found.stored_ms))
         attempt.units[found.unit.number] = found.unit
         self._units += 1
@@ -238,7 +238,7 @@ class StagingLedger:
             if (writer := self._writers.get(note.writer)) is not None:
                 writer.everywhere = max(writer.everywhere, note.batch)
                 self._shorten(writer)
-        elif isinstance(note, Refused):
+        elif isinstance(note, UndecidableAttempts):
             self._refused(note)
         else:
             for name in note.writers:
@@ -246,7 +246,7 @@ class StagingLedger:
 
     def _decided(self, note: Decided) -> None:
         decision = note.decision
-        writer = self._writers.setdefault(decision.writer, Writer(decision.coordinator))
+        writer = self._writers.setdefault(decision.writer, StagingWriter(decision.coordinator))
         writer.decision, writer.decided_end, writer.coordinator = decision, note.end, decision.coordinator
         writer.touched_ms = max(writer.touched_ms, note.stored_ms)
         counts = {attempt.name: attempt.units.get(note.broker_name, 0) for attempt in decision.attempts}
@@ -268,9 +268,9 @@ class StagingLedger:
         self._drop(writer, note.batch)
         self._shorten(writer)
 
-    def _refused(self, note: Refused) -> None:
+    def _refused(self, note: UndecidableAttempts) -> None:
         refused = note.attempts
-        writer = self._writers.setdefault(refused.writer, Writer(refused.coordinator))
+        writer = self._writers.setdefault(refused.writer, StagingWriter(refused.coordinator))
         writer.touched_ms = max(writer.touched_ms, note.stored_ms)
         for name in refused.attempts:
             writer.attempts.pop(name, None)
@@ -288,7 +288,7 @@ class StagingLedger:
                 if attempt.batch <= writer.decided or not writer.refuses(name)
             }
 
-    def _shorten(self, writer: Writer) -> None:
+    def _shorten(self, writer: StagingWriter) -> None:
         """Drop the attempts of a decision once all is published, by the other brokers too if this one coordinates."""
         decision = writer.decision
         if decision is None or writer.published < decision.batch:
@@ -297,7 +297,7 @@ class StagingLedger:
             writer.decision = replace(decision, attempts=[])
 
     @staticmethod
-    def _drop(writer: Writer, batch: int, keep: Iterable[str] = ()) -> None:
+    def _drop(writer: StagingWriter, batch: int, keep: Iterable[str] = ()) -> None:
         """Drop attempts and refusals of a batch and earlier ones."""
         keep_names = set(keep)
         writer.attempts = {
@@ -351,7 +351,7 @@ class StagingLedger:
 
     # a new life
 
-    def snapshot(self, next_offset: int) -> Snapshot:
+    def snapshot(self, next_offset: int) -> StagingSnapshot:
         """Snapshot to rebuild the ledger from.
 
         Args:
@@ -371,9 +371,9 @@ class StagingLedger:
                     dict(writer.refused), attempts, writer.everywhere, writer.refusals, writer.floor,
                 )
             )  # fmt: skip
-        return Snapshot(states, next_offset)
+        return StagingSnapshot(states, next_offset)
 
-    def restore(self, snapshot: Snapshot, notes: Sequence[Note], units: Iterable[StagedUnit]) -> None:
+    def restore(self, snapshot: StagingSnapshot, notes: Sequence[Note], units: Iterable[StagedUnit]) -> None:
         """Rebuild the ledger.
 
         Args:
@@ -384,7 +384,7 @@ class StagingLedger:
         self._writers = {}
         places: dict[str, Decided] = {}
         for state in snapshot.writers:
-            self._writers[state.writer] = Writer(
+            self._writers[state.writer] = StagingWriter(
                 state.coordinator, state.touched_ms, _attempts(state.open), state.decision, published=state.published,
                 everywhere=state.everywhere, refused=dict(state.refused), refusals=state.refusals, floor=state.floor,
             )  # fmt: skip
@@ -396,7 +396,7 @@ class StagingLedger:
             self.apply(note)
             if isinstance(note, Decided):
                 places[note.decision.writer] = note
-            elif isinstance(note, Refused):
+            elif isinstance(note, UndecidableAttempts):
                 gone |= {(note.attempts.writer, name): note.place for name in note.attempts.attempts}
             elif isinstance(note, Forgotten):
                 gone |= {(name, ""): note.place for name in note.writers}
@@ -425,7 +425,7 @@ class StagingLedger:
         self.staged(found)
 
 
-def _publication(writer: Writer, note: Decided) -> Publication:
+def _publication(writer: StagingWriter, note: Decided) -> Publication:
     """Publication of a decided batch from its beginning, with its units that are here."""
     units = [
         unit

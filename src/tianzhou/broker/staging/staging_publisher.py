@@ -21,11 +21,11 @@ from tianzhou.broker.staging.log_entries import (
     Note,
     Published,
     PublishedEverywhere,
-    Refused,
-    Snapshot,
+    StagingSnapshot,
+    UndecidableAttempts,
 )
 from tianzhou.broker.staging.recovery import find_published, read_history, read_units, still_there
-from tianzhou.broker.staging.staging import Publication, StagedUnit, Unit, Writer
+from tianzhou.broker.staging.staging import Publication, StagedUnit, StagingWriter, Unit
 from tianzhou.broker.staging.staging_peers import StagingPeers
 from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.broker.undeliverable.set_aside import REPEATS, message_of
@@ -39,7 +39,7 @@ from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import encode_properties
 from tianzhou.wire.staging import StagedMessage, decode_unit
-from tianzhou.wire.undeliverable import Ledger, SetAsideMessage
+from tianzhou.wire.undeliverable import SetAsideMessage, UndeliverableWalk
 
 TICK_S = 1.0
 SLICE = 256
@@ -93,7 +93,7 @@ class StagingPublisher:
         """Make the ledger from what the log holds and end what was begun; to be awaited before requests are served."""
         began = self._clock.monotonic()
         history = read_history(self._store)
-        snapshot = still_there(self._store, history.snapshot or Snapshot())
+        snapshot = still_there(self._store, history.snapshot or StagingSnapshot())
         self._ledger.restore(snapshot, history.notes, read_units(self._store, snapshot.next))
         pending = self._ledger.publishing()
         find_published(self._store, self._ledger, pending)
@@ -207,7 +207,7 @@ class StagingPublisher:
             await self._store.secure(writer.decided_end)
             return writer.decision if writer.decided == attempts.batch else None
         if writer is None or not all(map(writer.refuses, attempts.attempts)):
-            self._note(Refused(attempts))
+            self._note(UndecidableAttempts(attempts))
         await self._store.secure(self._store.end_offset)
         return None
 
@@ -224,10 +224,12 @@ class StagingPublisher:
         names_ = [name for name in attempts.attempts if name in writer.attempts and name not in decided]
         if names_:
             self._note(
-                Refused(AttemptList(attempts.writer, attempts.batch, attempts.coordinator, names_), locally=True)
+                UndecidableAttempts(
+                    AttemptList(attempts.writer, attempts.batch, attempts.coordinator, names_), locally=True
+                )
             )
 
-    async def _before(self, decision: BatchDecision) -> Writer | None:
+    async def _before(self, decision: BatchDecision) -> StagingWriter | None:
         """The writer, when nothing of an earlier batch is under way any more."""
         writer = self._ledger.get(decision.writer)
         while writer is not None and writer.publication is not None:
@@ -237,7 +239,7 @@ class StagingPublisher:
             writer = self._ledger.get(decision.writer)
         return writer
 
-    async def _publish_elsewhere(self, writer: Writer) -> None:
+    async def _publish_elsewhere(self, writer: StagingWriter) -> None:
         """Have the last decision carried out by all other brokers: what comes after it makes it history.
 
         Raises:
@@ -276,7 +278,7 @@ class StagingPublisher:
             )
             self._ledger.apply(note)
 
-    def _take(self, decision: BatchDecision) -> Writer:
+    def _take(self, decision: BatchDecision) -> StagingWriter:
         missing = self._ledger.missing(decision)
         if missing:
             raise BrokerError(
@@ -336,7 +338,9 @@ class StagingPublisher:
             return decode_unit(unit.body)
         except ProtocolError as error:
             kept = SetAsideMessage(raw=bytes(unit.body), half_offset=unit.physical_offset)
-            if not self._keeper.set_aside(Ledger.STAGED, kept, unit.physical_offset, f"a staged unit: {error}"):
+            if not self._keeper.set_aside(
+                UndeliverableWalk.STAGED, kept, unit.physical_offset, f"a staged unit: {error}"
+            ):
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
             return ()
 
@@ -365,7 +369,7 @@ class StagingPublisher:
         result = self._store.append(record)
         if result.status in REPEATS:
             reason = remark_of(result)
-            if not self._keeper.set_aside(Ledger.STAGED, message_of(record), unit.physical_offset, reason):
+            if not self._keeper.set_aside(UndeliverableWalk.STAGED, message_of(record), unit.physical_offset, reason):
                 raise BrokerError(code_of(result.status), reason)
             return
         if result.status is not PutStatus.PUT_OK:

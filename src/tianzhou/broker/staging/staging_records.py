@@ -14,8 +14,8 @@ from tianzhou.broker.staging.log_entries import (
     OpenAttempt,
     Published,
     PublishedEverywhere,
-    Refused,
-    Snapshot,
+    StagingSnapshot,
+    UndecidableAttempts,
     WriterState,
 )
 from tianzhou.broker.staging.staging import StagedUnit, Unit
@@ -169,7 +169,7 @@ def note_record(note: Note, now_ms: int, host: bytes, port: int) -> NewRecord:
         line = _Line("published", writer=note.writer, batch=note.batch)
     elif isinstance(note, PublishedEverywhere):
         line = _Line("everywhere", writer=note.writer, batch=note.batch)
-    elif isinstance(note, Refused):
+    elif isinstance(note, UndecidableAttempts):
         line = _Line("discarded" if note.locally else "refused", attempts=note.attempts)
     else:
         line = _Line("forgotten", writers=note.writers)
@@ -177,7 +177,7 @@ def note_record(note: Note, now_ms: int, host: bytes, port: int) -> NewRecord:
 
 
 def snapshot_records(
-    snapshot: Snapshot, now_ms: int, host: bytes, port: int, most: int = PART_BYTES
+    snapshot: StagingSnapshot, now_ms: int, host: bytes, port: int, most: int = PART_BYTES
 ) -> list[NewRecord]:
     """The records of a snapshot, to be stored one directly behind the other.
 
@@ -279,14 +279,14 @@ def _record(line: _Line, now_ms: int, host: bytes, port: int) -> NewRecord:
     )
 
 
-class History:
+class StagingHistory:
     """Notes from the newest back to the snapshot before them."""
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
         self._states: list[WriterState] = []
         self._awaited = -1
-        self.snapshot: Snapshot | None = None
+        self.snapshot: StagingSnapshot | None = None
 
     @property
     def notes(self) -> list[Note]:
@@ -317,7 +317,7 @@ class History:
         self._awaited = line.part - 1
         if line.part > 0:
             return True
-        self.snapshot = Snapshot(_merged(self._states), line.next)
+        self.snapshot = StagingSnapshot(_merged(self._states), line.next)
         return False
 
 
@@ -331,7 +331,7 @@ def _note_of(line: _Line, record: Record) -> Note | None:
     if line.kind == "everywhere":
         return PublishedEverywhere(line.writer, line.batch)
     if line.kind in ("refused", "discarded") and line.attempts is not None:
-        return Refused(line.attempts, line.kind == "discarded", record.physical_offset, stored)
+        return UndecidableAttempts(line.attempts, line.kind == "discarded", record.physical_offset, stored)
     if line.kind == "forgotten":
         return Forgotten(line.writers, record.physical_offset)
     return None

@@ -31,7 +31,7 @@ MAX_EXAMPLES = 10
 
 
 @dataclass(slots=True)
-class Client:
+class RegisteredClient:
     """One client on one connection.
 
     Attributes:
@@ -101,16 +101,16 @@ class ConsumerGroup:
     consume_type: ConsumeType
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
-    clients: dict[Hashable, Client] = field(default_factory=dict)
+    clients: dict[Hashable, RegisteredClient] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     subscribed: dict[Hashable, MemberSubscriptions] = field(default_factory=dict)
     conflicts: int = 0
     new_conflict: bool = False
     ids_body: bytes | None = None
-    _by_id: dict[str, dict[Hashable, Client]] = field(default_factory=dict)
+    _by_id: dict[str, dict[Hashable, RegisteredClient]] = field(default_factory=dict)
     _subscribers: dict[frozenset[tuple[str, tuple[str, str]]], dict[Hashable, None]] = field(default_factory=dict)
 
-    def add(self, client: Client) -> bool:
+    def add(self, client: RegisteredClient) -> bool:
         """Add or refresh a member; whether it is new."""
         former = self.clients.get(client.connection)
         if former is not None and former.client_id != client.client_id:
@@ -123,7 +123,7 @@ class ConsumerGroup:
         of_id[client.connection] = client
         return former is None
 
-    def remove(self, connection: Hashable) -> Client | None:
+    def remove(self, connection: Hashable) -> RegisteredClient | None:
         """Remove a member; None when it was none."""
         client = self.clients.pop(connection, None)
         if client is not None:
@@ -133,7 +133,7 @@ class ConsumerGroup:
             self._forget_subscriptions(connection, former)
         return client
 
-    def _forget_id(self, client: Client) -> None:
+    def _forget_id(self, client: RegisteredClient) -> None:
         of_id = self._by_id[client.client_id]
         del of_id[client.connection]
         if not of_id:
@@ -170,7 +170,7 @@ class ConsumerGroup:
             self.conflicts += 1
             self.new_conflict |= len(same) == 1
 
-    def differing(self) -> list[tuple[Client, MemberSubscriptions]]:
+    def differing(self) -> list[tuple[RegisteredClient, MemberSubscriptions]]:
         """Members with their subscriptions when those differ; empty when they do not."""
         if len(self._subscribers) <= 1:
             return []
@@ -185,7 +185,7 @@ class ConsumerGroup:
         """Ids of the members, each once."""
         return list(self._by_id)
 
-    def find(self, client_id: str) -> Client | None:
+    def find(self, client_id: str) -> RegisteredClient | None:
         """A member by its id."""
         return next(iter(self._by_id.get(client_id, {}).values()), None)
 
@@ -207,13 +207,13 @@ class ClientTable:
         self._pulled: dict[str, dict[str, PulledSubscription]] = {}
         self._pulled_size = 0
         self.consumers: dict[str, ConsumerGroup] = {}
-        self.producers: dict[str, dict[Hashable, Client]] = {}
-        self._producers_by_id: dict[str, Client] = {}
+        self.producers: dict[str, dict[Hashable, RegisteredClient]] = {}
+        self._producers_by_id: dict[str, RegisteredClient] = {}
         # Groups of each connection, so that a lost one is not looked for in all of them.
         self._produces: dict[Hashable, set[str]] = {}
         self._consumes: dict[Hashable, set[str]] = {}
 
-    def add_producer(self, group: str, client: Client) -> None:
+    def add_producer(self, group: str, client: RegisteredClient) -> None:
         """Add or refresh a producer.
 
         Replies go to the connection of the last heartbeat with a client id, but never to another account than that of
@@ -240,19 +240,19 @@ class ClientTable:
         self._produces.setdefault(client.connection, set()).add(group)
         self._producers_by_id[client.client_id] = client
 
-    def _check_room(self, group: str, members: int, client: Client) -> None:
+    def _check_room(self, group: str, members: int, client: RegisteredClient) -> None:
         key = client.connection
         groups = len(self._produces.get(key, ())) + len(self._consumes.get(key, ()))
         self._bounds.check(MEMBERS_OF_GROUP, members + 1, f"group {group}")
         self._bounds.check(GROUPS_OF_CLIENT, groups + 1, f"connection of client {client.client_id}")
         self._bounds.check(MEMBERS, self.members + 1)
 
-    def _forget_producer(self, client: Client) -> None:
+    def _forget_producer(self, client: RegisteredClient) -> None:
         found = self._producers_by_id.get(client.client_id)
         if found is not None and found.connection is client.connection:
             del self._producers_by_id[client.client_id]
 
-    def add_consumer(self, data: ConsumerData, client: Client, *, keep_subscriptions: bool = False) -> bool:
+    def add_consumer(self, data: ConsumerData, client: RegisteredClient, *, keep_subscriptions: bool = False) -> bool:
         """Add or refresh a consumer, and take its group's configuration from its heartbeat.
 
         Args:
@@ -403,12 +403,12 @@ class ClientTable:
         found = self.consumers.get(group)
         return [] if found is None else list(found.clients)
 
-    def find_consumer(self, group: str, client_id: str) -> Client | None:
+    def find_consumer(self, group: str, client_id: str) -> RegisteredClient | None:
         """A member of a consumer group by its id."""
         found = self.consumers.get(group)
         return None if found is None else found.find(client_id)
 
-    def find_producer(self, client_id: str) -> Client | None:
+    def find_producer(self, client_id: str) -> RegisteredClient | None:
         """A producer by client id, on the connection of its last heartbeat."""
         return self._producers_by_id.get(client_id)
 

@@ -16,10 +16,10 @@ SEPARATOR = "@"
 OFFSETS_PER_YIELD = 256
 """Offsets processed between two yields."""
 BEHIND = (1 << 63) - 1
-"""What `ConsumerOffsets.smallest` says of a queue where the group compared to is behind all others."""
+"""What `ConsumerOffsetTable.smallest` says of a queue where the group compared to is behind all others."""
 
 
-class ConsumerOffsets:
+class ConsumerOffsetTable:
     """Committed offsets, the offsets pulls have reached, and resets that wait for the next pull.
 
     Args:

@@ -10,7 +10,7 @@ from tianzhou.model import MessageQueue
 LIFE_MS = 60_000
 
 
-class QueueLocks:
+class QueueLockTable:
     """The lock table.
 
     Times are milliseconds of a clock that never steps back, so that a clock change neither frees nor prolongs

@@ -87,7 +87,7 @@ def system_topics(
     return found
 
 
-class TopicTable:
+class BrokerTopicTable:
     """All topics of this broker.
 
     Args:
@@ -353,7 +353,7 @@ class QueueKinds(Protocol):
     batch_topics: set[str]
 
 
-def follow_queue_types(topics: TopicTable, kinds: QueueKinds) -> None:
+def follow_queue_types(topics: BrokerTopicTable, kinds: QueueKinds) -> None:
     """Tell the store which topics have queues of type BatchCQ, now and whenever topics change.
 
     A deleted topic keeps its kind: its queues are still to be deleted.

@@ -10,9 +10,16 @@ from itertools import islice
 
 from tianzhou.broker.services import Services
 from tianzhou.broker.stats.message_kinds import COMMITTED, ROLLED_BACK
-from tianzhou.broker.tables.clients import Client
+from tianzhou.broker.tables.clients import RegisteredClient
 from tianzhou.broker.transactions import transaction_records as records
-from tianzhou.broker.transactions.transactions import LAG_LIMIT, Half, Identity, Outcome, Verdict, verdict
+from tianzhou.broker.transactions.transactions import (
+    LAG_LIMIT,
+    HalfIdentity,
+    HalfVerdict,
+    TransactionOutcome,
+    WaitingHalf,
+    verdict,
+)
 from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.broker.undeliverable.set_aside import REPEATS, placeless
 from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
@@ -28,7 +35,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.undeliverable import Ledger
+from tianzhou.wire.undeliverable import UndeliverableWalk
 
 TICK_S = 1.0
 ROUND_LIMIT_S = 60.0
@@ -39,7 +46,7 @@ STOP_PATIENCE_S = 3.0
 _log = logging.getLogger(__name__)
 
 
-def rotated(clients: Sequence[Client], count: int) -> list[Hashable]:
+def rotated(clients: Sequence[RegisteredClient], count: int) -> list[Hashable]:
     """Connections to try for a check, in order: each time another one of the group is first."""
     if not clients:
         return []
@@ -99,7 +106,7 @@ class TransactionChecker:
         self._ledger.restore(halves, marked, *places)
         forgotten = [half for half in self._ledger.waiting() if await self._is_committed(half)]
         for half in forgotten:
-            self.ended(half, Outcome.COMMITTED)
+            self.ended(half, TransactionOutcome.COMMITTED)
         if halves:
             _log.info(
                 "transactions: %d half messages wait for a decision, %d were found committed without a mark (%.2f s)",
@@ -121,7 +128,7 @@ class TransactionChecker:
             await asyncio.sleep(0)
         return found
 
-    async def _is_committed(self, half: Half) -> bool:
+    async def _is_committed(self, half: WaitingHalf) -> bool:
         """Whether the log has the committed message of a half message; its mark may have died with a process."""
         looking = self._store.take(self._committed(half.identity, half.topic))
         found = looking if isinstance(looking, list) else await looking
@@ -135,7 +142,7 @@ class TransactionChecker:
         found = yield from self._committed(half.identity, half.topic)
         return bool(found)
 
-    def _committed(self, identity: Identity, topic: str) -> Steps[list[Record]]:
+    def _committed(self, identity: HalfIdentity, topic: str) -> Steps[list[Record]]:
         found = []
         for where in (topic, names.SCHEDULE_TOPIC) if identity.unique_key else ():
             result = yield from self._store.lookups.key_steps(where, identity.unique_key, SLICE)
@@ -166,13 +173,13 @@ class TransactionChecker:
 
     # decisions
 
-    def ended(self, half: Half, outcome: Outcome) -> None:
+    def ended(self, half: WaitingHalf, outcome: TransactionOutcome) -> None:
         """Mark a half message as committed, its message being in the log, or as rolled back."""
         self._ledger.mark(self._ledger.decided(half, outcome))
-        end = COMMITTED if outcome is Outcome.COMMITTED else ROLLED_BACK
+        end = COMMITTED if outcome is TransactionOutcome.COMMITTED else ROLLED_BACK
         self._kinds.add_end(half.topic, end, self._clock.now_ms() - half.since_ms)
         # A commit can be read off the log. Of a roll-back nothing is there but its mark, so that does not wait.
-        self._schedule_marks(outcome is Outcome.ROLLED_BACK or not self._store.settings.message_index_enable)
+        self._schedule_marks(outcome is TransactionOutcome.ROLLED_BACK or not self._store.settings.message_index_enable)
 
     def _schedule_marks(self, at_once: bool) -> None:
         text = 8 * len(self._ledger.unwritten)
@@ -225,7 +232,7 @@ class TransactionChecker:
         deadline = self._clock.monotonic() + ROUND_LIMIT_S
         copies: list[int] = []
         failures: list[Exception] = []
-        # What was stored before this has lost the segments after it: see `Verdict.MOVE`.
+        # What was stored before this has lost the segments after it: see `HalfVerdict.MOVE`.
         endangered = store.begin_offset + store.settings.mapped_file_size_commit_log if store.begin_offset > 0 else 0
         async for half in each_in_turns(ledger.waiting(), SLICE):
             if self._clock.monotonic() > deadline:
@@ -241,7 +248,7 @@ class TransactionChecker:
         if failures:
             raise ExceptionGroup(f"{len(failures)} half messages cannot be checked", failures[:ASKED_AT_MOST])
 
-    async def _check(self, half: Half, endangered: int) -> list[int]:
+    async def _check(self, half: WaitingHalf, endangered: int) -> list[int]:
         """Check one half message; returns its offsets when a copy of it was checked."""
         settings, store, ledger = self._tables.settings, self._store, self._ledger
         if not ledger.is_open(half):
@@ -257,7 +264,7 @@ class TransactionChecker:
             lags=end - half.offset > LAG_LIMIT or half.place < endangered,
             reachable=bool(self._tables.clients.producers.get(half.identity.group)),
         )
-        if decision is Verdict.WAIT:
+        if decision is HalfVerdict.WAIT:
             return []
         try:
             record = await self._load(half)
@@ -273,13 +280,13 @@ class TransactionChecker:
                 half.identity.unique_key, half.offset, half.identity.group,
             )  # fmt: skip
             ledger.lost(half)
-        elif decision is Verdict.GIVE_UP:
+        elif decision is HalfVerdict.GIVE_UP:
             self._give_up(half, record)
-        elif self._rewrite(half, record, checked=decision is Verdict.CHECK) and decision is Verdict.CHECK:
+        elif self._rewrite(half, record, checked=decision is HalfVerdict.CHECK) and decision is HalfVerdict.CHECK:
             return [before]
         return []
 
-    async def _load(self, half: Half) -> Record | None:
+    async def _load(self, half: WaitingHalf) -> Record | None:
         looking = self._store.take(self._store.lookups.record_steps(half.place))
         view = await looking if isinstance(looking, Coroutine) else looking
         try:
@@ -290,7 +297,7 @@ class TransactionChecker:
             return None
         return record
 
-    def _give_up(self, half: Half, record: Record) -> None:
+    def _give_up(self, half: WaitingHalf, record: Record) -> None:
         self._tables.topics.ensure(records.GIVEN_UP_TOPIC, 1, self._clock.now_ms(), bounded=False)
         result = self._store.append(records.given_up(record), own=True)
         if result.status is not PutStatus.PUT_OK:
@@ -307,13 +314,15 @@ class TransactionChecker:
         """Set half messages aside that name no topic and queue; nobody can commit them."""
         while self._placeless:
             record, reason = self._placeless[0], "the half message names no topic and queue"
-            if not self._keeper.set_aside(Ledger.TRANSACTION, placeless(record), record.physical_offset, reason):
+            if not self._keeper.set_aside(
+                UndeliverableWalk.TRANSACTION, placeless(record), record.physical_offset, reason
+            ):
                 return
             self._placeless.popleft()
             self._ledger.mark([record.queue_offset])
             self._schedule_marks(at_once=True)
 
-    def _rewrite(self, half: Half, record: Record, *, checked: bool) -> bool:
+    def _rewrite(self, half: WaitingHalf, record: Record, *, checked: bool) -> bool:
         copy = records.copied(record, half, checked=checked)
         result = self._store.append(copy, own=True)
         if result.status in REPEATS:
@@ -329,7 +338,7 @@ class TransactionChecker:
             self._ask(half, question, decode_properties(copy.properties)[names.REAL_TOPIC])
         return True
 
-    def _ask(self, half: Half, body: bytes, topic: str) -> None:
+    def _ask(self, half: WaitingHalf, body: bytes, topic: str) -> None:
         group = half.identity.group
         clients = list(self._tables.clients.producers.get(group, {}).values())
         count = self._turns[group] = self._turns.get(group, -1) + 1

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tianzhou.broker.delays.delay import waiting_room, wanted_level
 from tianzhou.broker.messages.copies import copy_of
-from tianzhou.broker.transactions.transactions import Half, Identity
+from tianzhou.broker.transactions.transactions import HalfIdentity, WaitingHalf
 from tianzhou.model import names
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.records.layout import COMMIT, TRANSACTION_BITS
@@ -37,7 +37,7 @@ def prepare(properties: MutableMapping[str, str], topic: str, queue_id: int) -> 
     properties[names.REAL_QID] = str(queue_id)
 
 
-def half_of(record: Record) -> Half | None:
+def half_of(record: Record) -> WaitingHalf | None:
     """What the ledger has to know of a half message; None when it does not say where it goes.
 
     Its age begins with the record, of a copy too: the time its producer gave it may be anything.
@@ -59,7 +59,7 @@ def half_of(record: Record) -> Half | None:
 
 def make_half(
     properties: MutableMapping[str, str], offset: int, place: int, stored_ms: int, born: tuple[int, bytes, int]
-) -> Half:
+) -> WaitingHalf:
     """What the ledger has to know of a half message that its producer has just sent.
 
     Args:
@@ -70,7 +70,7 @@ def make_half(
         born: the producer's time, address and port.
     """
     seconds = _number(properties.get(IMMUNITY))
-    return Half(
+    return WaitingHalf(
         _identity(properties, *born),
         offset,
         place,
@@ -80,13 +80,13 @@ def make_half(
     )
 
 
-def identity_of(record: Record) -> Identity:
+def identity_of(record: Record) -> HalfIdentity:
     """What the copies of a half message share."""
     return _identity(decode_properties(record.properties), record.born_timestamp, record.born_host, record.born_port)
 
 
-def _identity(properties: Mapping[str, str], timestamp: int, host: bytes, port: int) -> Identity:
-    return Identity(properties.get(names.UNIQ_KEY, ""), properties.get(names.PGROUP, ""), timestamp, host, port)
+def _identity(properties: Mapping[str, str], timestamp: int, host: bytes, port: int) -> HalfIdentity:
+    return HalfIdentity(properties.get(names.UNIQ_KEY, ""), properties.get(names.PGROUP, ""), timestamp, host, port)
 
 
 def committed(record: Record, capped: int) -> NewRecord:
@@ -118,7 +118,7 @@ def delay_of(record: Record) -> int:
         return 0
 
 
-def copied(record: Record, half: Half, *, checked: bool) -> NewRecord:
+def copied(record: Record, half: WaitingHalf, *, checked: bool) -> NewRecord:
     """Copy of a half message: with one more check, or where it was before."""
     properties = decode_properties(record.properties)
     if checked:

@@ -22,7 +22,7 @@ LAG_LIMIT = 100_000
 """A half message that is not to be checked yet moves to the queue's end when it lags behind by more."""
 
 
-class Identity(NamedTuple):
+class HalfIdentity(NamedTuple):
     """What all copies of a half message have in common."""
 
     unique_key: str
@@ -32,14 +32,14 @@ class Identity(NamedTuple):
     born_port: int
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """How a transaction ended."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
 
 
-class Verdict(Enum):
+class HalfVerdict(Enum):
     """What is to be done about a half message that waits."""
 
     WAIT = auto()
@@ -49,7 +49,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Half:
+class WaitingHalf:
     """A half message that waits for its decision.
 
     Attributes:
@@ -64,7 +64,7 @@ class Half:
         older: queue offset and place of the copies before.
     """
 
-    identity: Identity
+    identity: HalfIdentity
     offset: int
     place: int
     since_ms: int
@@ -86,8 +86,8 @@ class Half:
 
 
 def verdict(
-    half: Half, now_ms: int, *, timeout_ms: int, check_max: int, reserved_ms: int, lags: bool, reachable: bool
-) -> Verdict:
+    half: WaitingHalf, now_ms: int, *, timeout_ms: int, check_max: int, reserved_ms: int, lags: bool, reachable: bool
+) -> HalfVerdict:
     """Decide about a half message in a round of checks (broker.md §13.4).
 
     Args:
@@ -103,10 +103,10 @@ def verdict(
     age = now_ms - half.since_ms
     patience = timeout_ms if half.immunity_ms is None else half.immunity_ms
     if half.checks >= check_max or age > max(reserved_ms, patience):
-        return Verdict.GIVE_UP
+        return HalfVerdict.GIVE_UP
     if age >= patience and reachable:
-        return Verdict.CHECK
-    return Verdict.MOVE if lags else Verdict.WAIT
+        return HalfVerdict.CHECK
+    return HalfVerdict.MOVE if lags else HalfVerdict.WAIT
 
 
 class TransactionLedger:
@@ -119,11 +119,11 @@ class TransactionLedger:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        self._open: dict[int, Half] = {}
-        self._copies: dict[int, Half] = {}
-        self._identities: dict[Identity, Half] = {}
-        self._given_up: dict[Identity, Half] = {}
-        self._outcomes: dict[int, Outcome] = {}
+        self._open: dict[int, WaitingHalf] = {}
+        self._copies: dict[int, WaitingHalf] = {}
+        self._identities: dict[HalfIdentity, WaitingHalf] = {}
+        self._given_up: dict[HalfIdentity, WaitingHalf] = {}
+        self._outcomes: dict[int, TransactionOutcome] = {}
         self._marks: deque[tuple[int, int]] = deque()
         self._unwritten: list[int] = []
         self._next_mark = 0
@@ -134,25 +134,25 @@ class TransactionLedger:
 
     # half messages
 
-    def opened(self, half: Half) -> None:
+    def opened(self, half: WaitingHalf) -> None:
         """A half message was stored; its offset is beyond all others'."""
         self._open[half.offset] = self._copies[half.offset] = self._identities[half.identity] = half
         self.counts[half.topic] = self.counts.get(half.topic, 0) + 1
         self._given_up.pop(half.identity, None)
 
-    def waiting(self) -> list[Half]:
+    def waiting(self) -> list[WaitingHalf]:
         """All that wait, in the order of their newest copies."""
         return list(self._open.values())
 
-    def is_open(self, half: Half) -> bool:
+    def is_open(self, half: WaitingHalf) -> bool:
         """Whether a half message still waits."""
         return self._open.get(half.offset) is half
 
-    def waits(self, identity: Identity) -> bool:
+    def waits(self, identity: HalfIdentity) -> bool:
         """Whether a half message with this identity waits."""
         return identity in self._identities
 
-    def find(self, offset: int, identity: Identity) -> Half | None:
+    def find(self, offset: int, identity: HalfIdentity) -> WaitingHalf | None:
         """The half message a decision is about.
 
         Args:
@@ -172,11 +172,11 @@ class TransactionLedger:
             return None
         return self._given_up.get(identity) if found is None else found
 
-    def outcome(self, offset: int) -> Outcome | None:
+    def outcome(self, offset: int) -> TransactionOutcome | None:
         """What was decided of a half queue offset lately, None when that is not known (any more)."""
         return self._outcomes.get(offset)
 
-    def decided(self, half: Half, outcome: Outcome) -> list[int]:
+    def decided(self, half: WaitingHalf, outcome: TransactionOutcome) -> list[int]:
         """A half message was committed or rolled back; returns the queue offsets to be marked."""
         offsets = [half.offset, *(offset for offset, _ in half.older)]
         for offset in offsets:
@@ -188,7 +188,7 @@ class TransactionLedger:
         # What lies before the progress is done for every reader, marked or not.
         return [offset for offset in offsets if offset == half.offset or offset >= self.progress]
 
-    def copied(self, half: Half, offset: int, place: int, *, checked: bool) -> None:
+    def copied(self, half: WaitingHalf, offset: int, place: int, *, checked: bool) -> None:
         """Note a half message's copy at the end of its queue, made with or without a check."""
         del self._open[half.offset]
         half.older.append((half.offset, half.place))
@@ -199,7 +199,7 @@ class TransactionLedger:
         half.offset, half.place = offset, place
         self._open[offset] = self._copies[offset] = half
 
-    def gave_up(self, half: Half) -> list[int]:
+    def gave_up(self, half: WaitingHalf) -> list[int]:
         """Give up a half message: it is checked no more; returns the queue offsets to mark."""
         self._close(half)
         self._given_up[half.identity] = half
@@ -207,11 +207,11 @@ class TransactionLedger:
             del self._given_up[next(iter(self._given_up))]
         return [half.offset]
 
-    def lost(self, half: Half) -> None:
+    def lost(self, half: WaitingHalf) -> None:
         """A half message is no longer in the log."""
         self._close(half)
 
-    def _close(self, half: Half) -> None:
+    def _close(self, half: WaitingHalf) -> None:
         if self._open.get(half.offset) is half:
             del self._open[half.offset]
             self.counts[half.topic] -= 1
@@ -221,7 +221,7 @@ class TransactionLedger:
             del self._identities[half.identity]
 
     @staticmethod
-    def _first(half: Half) -> int:
+    def _first(half: WaitingHalf) -> int:
         return half.older[0][0] if half.older else half.offset
 
     # marks
@@ -272,7 +272,7 @@ class TransactionLedger:
         self._unwritten = []
         self._next_mark = self.progress = 0
 
-    def restore(self, halves: Iterable[Half], marked: Collection[int], progress: int, op_progress: int) -> None:
+    def restore(self, halves: Iterable[WaitingHalf], marked: Collection[int], progress: int, op_progress: int) -> None:
         """Rebuild the ledger.
 
         Args:
@@ -282,8 +282,8 @@ class TransactionLedger:
             op_progress: how far the op queue was done with.
         """
         self.progress, self._next_mark = progress, max(self._next_mark, op_progress)
-        newest: dict[int, Half] = {}
-        by_identity: dict[Identity, Half] = {}
+        newest: dict[int, WaitingHalf] = {}
+        by_identity: dict[HalfIdentity, WaitingHalf] = {}
         for half in halves:
             before = by_identity.get(half.identity) if half.is_copy else None
             if before is not None:

@@ -27,8 +27,8 @@ from tianzhou.wire.undeliverable import (
     QUEUES,
     REASON,
     TARGET,
-    Ledger,
     SetAsideMessage,
+    UndeliverableWalk,
     kept_message,
     marked,
 )
@@ -89,7 +89,7 @@ class UndeliverableKeeper:
 
     # setting aside
 
-    def set_aside(self, ledger: Ledger, message: SetAsideMessage, place: int, reason: str) -> bool:
+    def set_aside(self, ledger: UndeliverableWalk, message: SetAsideMessage, place: int, reason: str) -> bool:
         """Store a message that cannot be delivered in the topic of such messages, so that its ledger can continue.
 
         Args:
@@ -120,7 +120,7 @@ class UndeliverableKeeper:
         )
         return True
 
-    def _warn(self, ledger: Ledger, message: SetAsideMessage, place: int, text: str) -> None:
+    def _warn(self, ledger: UndeliverableWalk, message: SetAsideMessage, place: int, text: str) -> None:
         held = self._ledger.lines.due((ledger, message.topic), self._clock.monotonic())
         if held is None:
             return

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from tianzhou.repeats import Repeats
-from tianzhou.wire.undeliverable import Ledger
+from tianzhou.wire.undeliverable import UndeliverableWalk
 
 MAX_TRIES = 3
 """Tries of a message that fails because of itself, before it is set aside."""
@@ -17,7 +17,7 @@ LOG_LINES = 10
 """Messages of one topic that are named in the log in a minute."""
 
 
-class Tries:
+class DeliveryTries:
     """Failed tries of the message that is first in a ledger.
 
     Args:
@@ -152,6 +152,6 @@ class UndeliverableLedger:
         self.reason = ""
 
 
-def named(ledger: Ledger, topic: str) -> Named:
+def named(ledger: UndeliverableWalk, topic: str) -> Named:
     """Return the names of a message."""
     return Named(str(ledger), topic)

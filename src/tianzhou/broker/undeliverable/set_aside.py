@@ -23,8 +23,8 @@ from tianzhou.wire.undeliverable import (
     REASON,
     TARGET,
     TARGET_QUEUE,
-    Ledger,
     SetAsideMessage,
+    UndeliverableWalk,
 )
 
 _UNSTORABLE = str.maketrans({"\x00": " ", "\x01": " ", "\x02": " ", "\n": " "})
@@ -94,7 +94,7 @@ def delivery(message: SetAsideMessage, topic: str, queue_id: int) -> NewRecord:
 
 
 def aside_record(
-    message: SetAsideMessage, ledger: Ledger, reason: str, place: int, now_ms: int, host: bytes, port: int
+    message: SetAsideMessage, ledger: UndeliverableWalk, reason: str, place: int, now_ms: int, host: bytes, port: int
 ) -> NewRecord:
     """Return the record that keeps a message.
 

@@ -7,22 +7,22 @@ from typing import Any, cast
 
 from tianzhou.broker.replication.replication import Replication
 from tianzhou.broker.settings import BrokerSettings
-from tianzhou.broker.tables.topics import TopicTable
+from tianzhou.broker.tables.topics import BrokerTopicTable
 from tianzhou.model import TopicConfig
 from tianzhou.store.settings import StoreSettings
 from tianzhou.testing.clock import VirtualClock
 
 
-def slave() -> tuple[TopicTable, Any]:
+def slave() -> tuple[BrokerTopicTable, Any]:
     """A slave's topics, and what its log calls for every new queue."""
-    settings, topics = StoreSettings(broker_role="SLAVE"), TopicTable()
+    settings, topics = StoreSettings(broker_role="SLAVE"), BrokerTopicTable()
     store: Any = SimpleNamespace(settings=settings, copy=SimpleNamespace(on_new_queue=None))
     replication = Replication(store, BrokerSettings(), VirtualClock(), 10911)
     replication._know_topics(cast("Any", SimpleNamespace(topics=topics)))
     return topics, store.copy.on_new_queue
 
 
-def queues(topics: TopicTable, topic: str) -> tuple[int, int]:
+def queues(topics: BrokerTopicTable, topic: str) -> tuple[int, int]:
     """How many queues are read and written."""
     found = topics.get(topic)
     assert found is not None

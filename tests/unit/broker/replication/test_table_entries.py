@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tianzhou.broker.replication.table_entries import (
     GROUP,
     TOPIC,
-    Snapshot,
     TableChange,
+    TableSnapshot,
     decode_change,
     encode_change,
     following_snapshot,
@@ -19,7 +19,7 @@ from tianzhou.errors import ProtocolError
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 offsets = st.dictionaries(names, st.dictionaries(st.integers(0, 99), st.integers(0, 1 << 62), min_size=1), max_size=3)
-marks = st.none() | st.builds(Snapshot, names, st.booleans(), st.booleans(), st.booleans())
+marks = st.none() | st.builds(TableSnapshot, names, st.booleans(), st.booleans(), st.booleans())
 
 
 @given(
@@ -45,12 +45,12 @@ def test_another_body_is_refused(body: bytes) -> None:
         decode_change(body)
 
 
-def topics(*keys: str, mark: Snapshot | None = None) -> TableChange:
+def topics(*keys: str, mark: TableSnapshot | None = None) -> TableChange:
     return TableChange({TOPIC: dict.fromkeys(keys, 1)} if keys else {}, snapshot=mark)
 
 
 def test_changes_between_the_entries_of_a_snapshot_count() -> None:
-    first, last = Snapshot("1", True, False, True), Snapshot("1", False, True, True)
+    first, last = TableSnapshot("1", True, False, True), TableSnapshot("1", False, True, True)
     present = following_snapshot(None, topics("a", "b", mark=first), 5)
     present = following_snapshot(present, TableChange({GROUP: {"g": 1}}, {TOPIC: ["b"]}, larger={"a@g": {0: 1}}), 6)
     present = following_snapshot(present, topics("c"), 7)
@@ -63,12 +63,12 @@ def test_changes_between_the_entries_of_a_snapshot_count() -> None:
 
 
 def test_the_rest_of_a_snapshot_whose_begin_has_expired_opens_none() -> None:
-    assert following_snapshot(None, topics("a", mark=Snapshot("1", False, True, True)), 5) is None
+    assert following_snapshot(None, topics("a", mark=TableSnapshot("1", False, True, True)), 5) is None
 
 
 def test_another_leader_begins_anew() -> None:
-    present = following_snapshot(None, topics("a", mark=Snapshot("1", True, False, True)), 5)
-    present = following_snapshot(present, topics("b", mark=Snapshot("2", True, False, True)), 9)
+    present = following_snapshot(None, topics("a", mark=TableSnapshot("1", True, False, True)), 5)
+    present = following_snapshot(present, topics("b", mark=TableSnapshot("2", True, False, True)), 9)
     assert present is not None
     assert present.keys[TOPIC] == {"b"}
     assert present.index == 9

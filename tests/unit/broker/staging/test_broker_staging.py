@@ -31,7 +31,7 @@ from staging_talk import (
 
 from broker_probe import BrokerProbe
 from store_reads import read_now
-from tianzhou.broker.staging.log_entries import Decided, Refused
+from tianzhou.broker.staging.log_entries import Decided, UndecidableAttempts
 from tianzhou.model.names import UNDELIVERABLE_TOPIC
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.bodies.staging import (
@@ -153,7 +153,7 @@ async def test_others_are_served_while_a_long_unit_is_checked(bench: Bench) -> N
     def problem(staged: StagedMessage, limit: int) -> str | None:
         if staged.body == b"1000" and met[-1:] != ["given up"]:
             met.append("given up")
-            BrokerProbe(bench.parts).note_attempt(Refused(AttemptList("W", 0, HERE, ["a"])))
+            BrokerProbe(bench.parts).note_attempt(UndecidableAttempts(AttemptList("W", 0, HERE, ["a"])))
         if staged.body == b"2000" and met[-1:] != ["decided"]:
             met.append("decided")
             BrokerProbe(bench.parts).note_attempt(Decided(decision(b=1), HERE))

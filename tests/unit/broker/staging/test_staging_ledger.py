@@ -14,10 +14,10 @@ from tianzhou.broker.staging.log_entries import (
     Note,
     Published,
     PublishedEverywhere,
-    Refused,
-    Snapshot,
+    StagingSnapshot,
+    UndecidableAttempts,
 )
-from tianzhou.broker.staging.staging import MAX_REFUSED, Entry, StagedUnit, StagingLedger, Unit
+from tianzhou.broker.staging.staging import MAX_REFUSED, StagedUnit, StagingLedger, Unit, UnitTreatment
 from tianzhou.records.codec import Record
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 from tianzhou.wire.properties import decode_properties
@@ -36,9 +36,9 @@ class Log:
         self.notes: list[Record] = []
         self.place = 0
 
-    def stage(self, writer: str, batch: int, attempt: str, number: int) -> Entry:
+    def stage(self, writer: str, batch: int, attempt: str, number: int) -> UnitTreatment:
         entry = self.ledger.entry(writer, batch, attempt, number)
-        if entry is Entry.TAKE:
+        if entry is UnitTreatment.TAKE:
             self.place += 100
             where = Unit(number, len(self.units), self.place)
             unit = StagedUnit(writer, batch, attempt, HERE, where, self.place)
@@ -75,11 +75,11 @@ class Log:
         return self.place
 
     def restored(self) -> StagingLedger:
-        history = records.History()
+        history = records.StagingHistory()
         for record in reversed(self.notes):
             if not history.add(record):
                 break
-        snapshot = history.snapshot or Snapshot()
+        snapshot = history.snapshot or StagingSnapshot()
         ledger = StagingLedger(HERE, self.max_refused)
         ledger.restore(snapshot, history.notes, self.units[snapshot.next :])
         return ledger
@@ -110,14 +110,18 @@ def decision(writer: str, batch: int, **attempts: int) -> BatchDecision:
 
 def test_the_life_of_a_batch() -> None:
     log = Log()
-    assert [log.stage("W", 0, "a", number) for number in (0, 1, 1)] == [Entry.TAKE, Entry.TAKE, Entry.KNOWN]
+    assert [log.stage("W", 0, "a", number) for number in (0, 1, 1)] == [
+        UnitTreatment.TAKE,
+        UnitTreatment.TAKE,
+        UnitTreatment.KNOWN,
+    ]
     log.stage("W", 0, "b", 0)
     wanted = decision("W", 0, a=2)
     assert log.ledger.missing(decision("W", 0, a=3, c=1)) == ["a", "c"]
     assert log.ledger.missing(wanted) == []
     log.note(Decided(wanted, HERE))
     log.check()
-    assert log.stage("W", 0, "c", 0) is Entry.DECIDED
+    assert log.stage("W", 0, "c", 0) is UnitTreatment.DECIDED
     writer = log.ledger.get("W")
     assert writer is not None
     assert writer.publication is not None
@@ -145,8 +149,8 @@ def test_what_is_overdue_and_who_is_idle() -> None:
         assert log.place == 100 * (number + 1)
     assert log.ledger.overdue(100) == []
     assert log.ledger.overdue(301) == [AttemptList("W", 1, HERE, ["a", "b"]), AttemptList("W", 2, HERE, ["c"])]
-    log.note(Refused(AttemptList("V", 0, HERE, ["d"])))
-    assert log.stage("V", 0, "d", 1) is Entry.REFUSED
+    log.note(UndecidableAttempts(AttemptList("V", 0, HERE, ["d"])))
+    assert log.stage("V", 0, "d", 1) is UnitTreatment.REFUSED
     assert log.ledger.refused_of(decision("V", 0, d=1)) == ["d"]
     assert log.ledger.idle(1 << 60) == ["V"]
     assert log.ledger.idle(100) == []
@@ -168,7 +172,7 @@ def test_a_snapshot_the_broker_died_in_the_midst_of_says_nothing() -> None:
     log.check()
     log.note(Published("W8", 0))
     log.check()
-    history = records.History()
+    history = records.StagingHistory()
     read = 0
     for record in reversed(log.notes):
         read += 1
@@ -187,7 +191,7 @@ def test_a_snapshot_is_cut_by_bytes_and_a_writer_continues_over_parts() -> None:
         there = [StagedAttempt(attempt, {THERE: 1}) for attempt in names[2:]]
         here = [StagedAttempt(attempt, {HERE: 1}) for attempt in names[:2]]
         log.note(Decided(BatchDecision(name, 0, HERE, here + there), HERE))
-        log.note(Refused(AttemptList(name, 1, HERE, [f"r{attempt}" for attempt in names])))
+        log.note(UndecidableAttempts(AttemptList(name, 1, HERE, [f"r{attempt}" for attempt in names])))
         for unit in range(300):
             log.stage(name, 1, "open", unit)
     lengths = log.take_snapshot()
@@ -238,7 +242,7 @@ def test_who_was_decided_is_forgotten_when_all_is_published_everywhere() -> None
     assert writer.decision == BatchDecision("W", 0, HERE, [])
     assert (writer.decided, writer.published) == (0, 0)
     assert not log.ledger.elsewhere("W")
-    assert log.stage("W", 0, "late", 0) is Entry.DECIDED
+    assert log.stage("W", 0, "late", 0) is UnitTreatment.DECIDED
     log.check()
     assert sum(log.take_snapshot()) < 1000
     log.check()
@@ -273,8 +277,8 @@ def test_what_is_kept_of_refused_attempts_is_bounded_and_they_stay_refused() -> 
     for run in range(30):
         names = [attempt_name(writer.refusals, f"{run}.{task}") for task in range(100)]
         assert not log.ledger.refused_of(decision("W", 0, **dict.fromkeys(names, 1))), "each run may be decided"
-        log.note(Refused(AttemptList("W", 0, HERE, names)))
-        log.note(Refused(AttemptList("W", 0, HERE, names)))
+        log.note(UndecidableAttempts(AttemptList("W", 0, HERE, names)))
+        log.note(UndecidableAttempts(AttemptList("W", 0, HERE, names)))
         refused += names
     assert (len(writer.refused), writer.refusals) == (MAX_REFUSED, 3000)
     log.check()
@@ -285,15 +289,15 @@ def test_what_is_kept_of_refused_attempts_is_bounded_and_they_stay_refused() -> 
         assert ledger.refused_of(decision("W", 0, unnamed=1)) == ["unnamed"], "nobody knows when it began"
         began_long_ago = attempt_name(1999, "x")
         assert ledger.refused_of(decision("W", 0, **{began_long_ago: 1})) == [began_long_ago]
-        assert ledger.entry("W", 0, began_long_ago, 0) is Entry.REFUSED
+        assert ledger.entry("W", 0, began_long_ago, 0) is UnitTreatment.REFUSED
         assert ledger.refused_of(decision("W", 0, **{attempt_name(2000, "x"): 1})) == []
     # At last one run gets through.
     name = attempt_name(writer.refusals, "31.0")
-    assert log.stage("W", 0, name, 0) is Entry.TAKE
+    assert log.stage("W", 0, name, 0) is UnitTreatment.TAKE
     log.note(Decided(decision("W", 0, **{name: 1}), HERE))
     assert writer.refused == {}
     log.note(Published("W", 0))
-    assert log.stage("W", 1, attempt_name(writer.refusals, "32.0"), 0) is Entry.TAKE
+    assert log.stage("W", 1, attempt_name(writer.refusals, "32.0"), 0) is UnitTreatment.TAKE
     log.check()
 
 
@@ -313,7 +317,7 @@ def test_a_start_looks_at_no_unit_before_its_snapshot() -> None:
     log.stage("V", 0, "open", 51)
     log.stage("V", 0, "other", 0)
     log.check()
-    history = records.History()
+    history = records.StagingHistory()
     for record in reversed(log.notes):
         if not history.add(record):
             break
@@ -372,7 +376,7 @@ def test_a_ledger_made_of_the_log_is_the_one_that_died(steps: list[tuple[str, st
         elif step == "publish" and writer is not None and writer.publication is not None:
             log.note(Published(name, writer.decided))
         elif step in ("refuse", "discard") and writer is not None and batch > writer.decided:
-            log.note(Refused(AttemptList(name, batch, HERE, [attempt]), step == "discard"))
+            log.note(UndecidableAttempts(AttemptList(name, batch, HERE, [attempt]), step == "discard"))
         elif step == "snapshot":
             log.take_snapshot(most=records.PART_BYTES if ahead else 700)
         elif step == "torn":

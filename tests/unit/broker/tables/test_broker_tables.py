@@ -6,10 +6,10 @@ import pytest
 
 from tianzhou.broker.delays.delay import DelayLedger
 from tianzhou.broker.messages.retry import DeadLetter, Retry, after_send_back, is_dead_on_arrival, limit_of
-from tianzhou.broker.tables.clients import Client, ClientTable, Departure
-from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.tables.clients import ClientTable, Departure, RegisteredClient
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsetTable
 from tianzhou.broker.tables.groups import GroupTable
-from tianzhou.broker.tables.locks import QueueLocks
+from tianzhou.broker.tables.locks import QueueLockTable
 from tianzhou.model import ConsumerData, MessageModel, MessageQueue, SubscriptionData
 from tianzhou.store.settings import parse_delay_levels
 
@@ -40,7 +40,7 @@ def test_reading_can_be_forbidden_per_topic() -> None:
 
 
 def test_offsets_beyond_the_ends_of_queues_are_lowered_to_them() -> None:
-    offsets = ConsumerOffsets()
+    offsets = ConsumerOffsetTable()
     for topic, queue_id, offset in (("t", 0, 10), ("t", 1, 7), ("t", 2, 3), ("gone", 0, 5), ("%LMQ%x", 0, 9)):
         offsets.commit("g", topic, queue_id, offset, 1)
     steps = offsets.lower_to_ends(lambda topic, queue_id: {"t": [10, 5, 8]}.get(topic, [0])[queue_id], 2)
@@ -53,7 +53,7 @@ def test_offsets_beyond_the_ends_of_queues_are_lowered_to_them() -> None:
 
 
 def test_offsets_may_go_back_and_survive_their_json() -> None:
-    offsets = ConsumerOffsets(version_step=2)
+    offsets = ConsumerOffsetTable(version_step=2)
     assert offsets.committed("g", "t", 0) is None
     offsets.commit("g", "t", 0, 10, 7)
     offsets.commit("g", "t", 0, 4, 8)
@@ -64,7 +64,7 @@ def test_offsets_may_go_back_and_survive_their_json() -> None:
     assert not offsets.dirty
     assert stored["offsetTable"] == {"t@g": {0: 4}, "%RETRY%g@g": {1: 3}}
     assert stored["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": 8}
-    other = ConsumerOffsets()
+    other = ConsumerOffsetTable()
     other.load({"offsetTable": {"t@g": {"0": 4}}})
     assert other.committed("g", "t", 0) == 4
     assert other.topics_of("g") == ["t"]
@@ -72,7 +72,7 @@ def test_offsets_may_go_back_and_survive_their_json() -> None:
 
 
 def test_a_reset_answers_one_pull_and_wins_until_then() -> None:
-    offsets = ConsumerOffsets()
+    offsets = ConsumerOffsetTable()
     offsets.commit("g", "t", 0, 10, 1)
     offsets.reset("g", "t", 0, 3, 2)
     assert offsets.reset_waits("g", "t", 0)
@@ -84,7 +84,7 @@ def test_a_reset_answers_one_pull_and_wins_until_then() -> None:
 
 
 def test_cloned_and_forgotten_offsets() -> None:
-    offsets = ConsumerOffsets()
+    offsets = ConsumerOffsetTable()
     offsets.commit("g", "t", 0, 10, 1)
     offsets.commit("g", "u", 0, 5, 1)
     list(offsets.clone("g", "h", "t", 2))
@@ -103,8 +103,8 @@ def said(group: str, *topics: str, version: int = 1, expression: str = "*") -> C
     )
 
 
-def client(connection: str, name: str | None = None, seen: int = 0) -> Client:
-    return Client(connection, name or connection, 0, 479, seen, seen)
+def client(connection: str, name: str | None = None, seen: int = 0) -> RegisteredClient:
+    return RegisteredClient(connection, name or connection, 0, 479, seen, seen)
 
 
 def test_members_are_notified_when_someone_joins_or_topics_change() -> None:
@@ -180,7 +180,7 @@ def test_a_connection_that_ends_is_looked_for_in_its_own_groups_alone() -> None:
     clients = ClientTable()
     keys = [f"c{number}" for number in range(100)]
     for number, key in enumerate(keys):
-        client = Client(key, f"id{number}", 0, 0, 0, 0)
+        client = RegisteredClient(key, f"id{number}", 0, 0, 0, 0)
         clients.add_consumer(ConsumerData(f"g{number}"), client)
         clients.add_consumer(ConsumerData("all"), client)
         clients.add_producer(f"p{number}", client)
@@ -194,7 +194,7 @@ def test_a_connection_that_ends_is_looked_for_in_its_own_groups_alone() -> None:
 
 
 def test_a_lock_belongs_to_one_client_until_it_expires() -> None:
-    locks = QueueLocks()
+    locks = QueueLockTable()
     assert locks.lock("g", "a", [queue(0), queue(1)], 0) == [queue(0), queue(1)]
     assert locks.lock("g", "b", [queue(0), queue(2)], 30_000) == [queue(2)]
     assert locks.lock("other", "b", [queue(0)], 0) == [queue(0)]
@@ -205,7 +205,7 @@ def test_a_lock_belongs_to_one_client_until_it_expires() -> None:
 
 
 def test_only_own_locks_are_freed() -> None:
-    locks = QueueLocks()
+    locks = QueueLockTable()
     locks.lock("g", "a", [queue(0)], 0)
     locks.unlock("g", "b", [queue(0)])
     assert locks.lock("g", "b", [queue(0)], 1) == []
@@ -214,7 +214,7 @@ def test_only_own_locks_are_freed() -> None:
 
 
 def test_locks_of_a_client_that_left_are_free_at_once() -> None:
-    locks = QueueLocks()
+    locks = QueueLockTable()
     locks.lock("g", "a", [queue(0), queue(1)], 0)
     assert locks.release("g", "a") == 2
     assert locks.lock("g", "b", [queue(0)], 1) == [queue(0)]

@@ -3,18 +3,18 @@
 import pytest
 
 from tianzhou.broker.tables.topic_attributes import apply_changes, parse_changes
-from tianzhou.broker.tables.topics import TopicTable, system_topics
+from tianzhou.broker.tables.topics import BrokerTopicTable, system_topics
 from tianzhou.errors import BrokerError
 from tianzhou.model import TopicConfig
 from tianzhou.model.name_rules import topic_name_problem
 
 
-def table(auto_create: bool = True) -> TopicTable:
-    return TopicTable(system_topics(cluster="C", broker="b", auto_create=auto_create, default_queues=8), now_ms=1)
+def table(auto_create: bool = True) -> BrokerTopicTable:
+    return BrokerTopicTable(system_topics(cluster="C", broker="b", auto_create=auto_create, default_queues=8), now_ms=1)
 
 
 def create(
-    topics: TopicTable, topic: str, template: str = "TBW102", queues: int = 4, auto: bool = True
+    topics: BrokerTopicTable, topic: str, template: str = "TBW102", queues: int = 4, auto: bool = True
 ) -> TopicConfig | None:
     return topics.create_by_send(topic, template, queues, 5, auto_create=auto)
 
