@@ -12,7 +12,7 @@ from tianzhou.spark import connections
 from tianzhou.spark.data_source import TianzhouSource
 from tianzhou.spark.option_values import BATCH
 from tianzhou.spark.rows.schema import row_schema
-from tianzhou.spark.source.offsets import Bounds
+from tianzhou.spark.source.offsets import QueueBounds
 from tianzhou.spark.source.read_options import parse_read
 from tianzhou.spark.source.span_reader import Ask
 from tianzhou.testing import Cluster
@@ -52,7 +52,7 @@ def one(request, topic, server):
         yield OverFake(topic)
         return
     yield OverBroker(topic, server)
-    connections.Process.here().close()
+    connections.SparkProcess.here().close()
 
 
 def pull(one, *asks, tags="*"):
@@ -74,7 +74,7 @@ def test_a_topic_that_does_not_exist(one):
 
 def test_bounds_of_empty_and_other_queues(one):
     one.add(one.b, 5)
-    assert one.reader.bounds([one.a, one.b]) == {one.a: Bounds(0, 0), one.b: Bounds(0, 5)}
+    assert one.reader.bounds([one.a, one.b]) == {one.a: QueueBounds(0, 0), one.b: QueueBounds(0, 5)}
 
 
 def test_offsets_by_time_of_the_past_and_the_future(one):
@@ -157,7 +157,7 @@ def test_light_queues_are_found_at_the_brokers_that_have_them(monkeypatch):
         source = TianzhouSource(CaseInsensitiveDict({"namesrvAddr": cluster.namesrv_addr, **given}))
         reader = source.reader(row_schema())
         rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-        connections.Process.here().close()
+        connections.SparkProcess.here().close()
     assert sorted(int(row["body"]) for row in rows) == [number for number in range(40) if number % 4]
     assert {(row["topic"], row["queueId"]) for row in rows} == {("%LMQ%a", 0)}
     for broker in ("broker-a", "broker-b"):
@@ -170,4 +170,4 @@ def test_brokers_without_light_queues_say_so(server):
     reader = connections.connect(parse_read(options, BATCH))
     with pytest.raises(ClientError, match="no broker of broker-a has light queues; set enableLmq=true and"):
         reader.queues(["%LMQ%a"])
-    connections.Process.here().close()
+    connections.SparkProcess.here().close()

@@ -28,9 +28,9 @@ from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.tls import client_context, load_tls
 from tianzhou.spark.option_values import ServerOptions
 from tianzhou.spark.sink.options import WriteOptions
-from tianzhou.spark.source.offsets import Bounds, Positions, SlaveBounds
+from tianzhou.spark.source.offsets import Positions, QueueBounds, SlaveBounds
 from tianzhou.spark.source.read_options import ReadOptions
-from tianzhou.spark.source.selection import Selection
+from tianzhou.spark.source.selection import TopicSelection
 from tianzhou.spark.source.span_reader import Ask, Pulled, time_at
 from tianzhou.store.queues.multi_dispatch import QUEUE_ID as LIGHT_QUEUE
 from tianzhou.store.queues.multi_dispatch import is_light
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tianzhou.client.staging import Staging
 
 
-class Client(Protocol):
+class LazyClient(Protocol):
     """A client that is started before its first use."""
 
     async def start(self) -> None:
@@ -51,20 +51,20 @@ class Client(Protocol):
 
 
 T = TypeVar("T")
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=LazyClient)
 Pulls = tuple[MessageQueue, tuple[Ask, ...], str, str | None]
 
 TURNS_TO_SEND: Final = 3
 """Turns of the loop until a request has been written to the connection."""
 
 
-class Process:
+class SparkProcess:
     """This process's event loop, and the clients that live on it.
 
     Workers are forked, so what a parent had is not taken over: `here` makes a new one for each process.
     """
 
-    _current: Process | None = None
+    _current: SparkProcess | None = None
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -72,10 +72,10 @@ class Process:
         self._clients: dict[tuple[str, ...], Any] = {}
 
     @classmethod
-    def here(cls) -> Process:
+    def here(cls) -> SparkProcess:
         """The one of this process."""
         if cls._current is None or cls._current._pid != os.getpid():
-            cls._current = Process()
+            cls._current = SparkProcess()
         return cls._current
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -114,7 +114,7 @@ class Puller:
         self.direct = DirectPulls(consumer.instance, consumer.group)
 
     async def start(self) -> None:
-        """See `Client`."""
+        """See `LazyClient`."""
         await self.consumer.start()
 
     async def stop(self) -> None:
@@ -124,17 +124,17 @@ class Puller:
 
 
 class BrokerReader:
-    """`QueueReader` over a pull consumer."""
+    """`BlockingQueueReader` over a pull consumer."""
 
-    def __init__(self, process: Process, puller: Puller) -> None:
+    def __init__(self, process: SparkProcess, puller: Puller) -> None:
         self._process = process
         self._consumer = consumer = puller.consumer
         self._direct = puller.direct
         self._admin = Admin(instance=consumer.instance)
         self._sent: tuple[Pulls, Asked | list[asyncio.Task[Any]]] | None = None
 
-    def topics(self, selection: Selection) -> list[str]:
-        """See `QueueReader`."""
+    def topics(self, selection: TopicSelection) -> list[str]:
+        """See `BlockingQueueReader`."""
         if selection.pattern is None:
             return selection.topics_among(())
 
@@ -145,7 +145,7 @@ class BrokerReader:
         return self._process.run(ask())
 
     def serving(self) -> set[str]:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         return self._process.run(self._serving())
 
     async def _serving(self) -> set[str]:
@@ -153,7 +153,7 @@ class BrokerReader:
         return {name for name, broker in info.broker_addr_table.items() if broker.master is not None}
 
     def check_sql(self, queues: Iterable[MessageQueue], sql: str) -> None:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         instance, group = self._consumer.instance, self._consumer.group
         one_of_each = {queue.broker_name: queue for queue in queues}
 
@@ -169,7 +169,7 @@ class BrokerReader:
         self._process.run(_gathered(ask(queue) for queue in one_of_each.values()))
 
     def queues(self, topics: Sequence[str]) -> list[MessageQueue]:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         found = self._process.run(
             _gathered(self._light(topic) if is_light(topic) else self._consumer.queues(topic) for topic in topics)
         )
@@ -198,27 +198,27 @@ class BrokerReader:
             raise
         return True
 
-    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """See `QueueReader`."""
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
+        """See `BlockingQueueReader`."""
 
-        async def bounds(queue: MessageQueue) -> Bounds:
+        async def bounds(queue: MessageQueue) -> QueueBounds:
             first, following = await _gathered([self._consumer.min_offset(queue), self._consumer.max_offset(queue)])
             # An empty queue that never had a message begins where it ends.
-            kind = Bounds if self._consumer.instance.routes.master(queue.broker_name) else SlaveBounds
+            kind = QueueBounds if self._consumer.instance.routes.master(queue.broker_name) else SlaveBounds
             return kind(max(0, min(first, following)), following)
 
         return self._of_each(queues, bounds)
 
     def maxima(self, queues: Iterable[MessageQueue]) -> Positions:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         return self._of_each(queues, self._consumer.max_offset)
 
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         return self._of_each(queues, lambda queue: self._consumer.offset_by_time(queue, timestamp_ms))
 
     def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
 
         async def time(queue: MessageQueue) -> int | None:
             try:
@@ -237,7 +237,7 @@ class BrokerReader:
         return dict(zip(there, self._process.run(_gathered(map(look_up, there))), strict=True))
 
     def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         wanted = (queue, tuple(asks), tags, sql)
         sent, self._sent = self._sent, None
         work = sent[1] if sent is not None and sent[0] == wanted else self._direct.send(_pulls(wanted))
@@ -250,7 +250,7 @@ class BrokerReader:
         return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(pulls))]
 
     def ahead(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> None:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         wanted = (queue, tuple(asks), tags, sql)
         asked = self._direct.send(_pulls(wanted))
         if asked is not None:
@@ -266,15 +266,15 @@ class BrokerReader:
         self._sent = wanted, self._process.run(send())
 
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         self._process.run(self._consumer.commit_offsets(positions))
 
     def wait(self, milliseconds: int) -> None:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         self._process.run(asyncio.sleep(milliseconds / 1000))
 
     def monotonic(self) -> float:
-        """See `QueueReader`."""
+        """See `BlockingQueueReader`."""
         return time.monotonic()
 
 
@@ -292,7 +292,7 @@ async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
     return results  # type: ignore[return-value]
 
 
-def _client(options: ServerOptions, make: Callable[[ClientKeywords], C], *key: str) -> tuple[Process, C]:
+def _client(options: ServerOptions, make: Callable[[ClientKeywords], C], *key: str) -> tuple[SparkProcess, C]:
     """This process, and its client of a key for the servers and the account of the options.
 
     Args:
@@ -300,7 +300,7 @@ def _client(options: ServerOptions, make: Callable[[ClientKeywords], C], *key: s
         make: makes the client with what these options mean for any client.
         key: what else sets this client apart from others of the process.
     """
-    process, file = Process.here(), options.tls_config_file
+    process, file = SparkProcess.here(), options.tls_config_file
     who: ClientKeywords = {
         "access_key": options.access_key,
         "secret_key": options.secret_key,
@@ -327,7 +327,7 @@ def connect(options: ReadOptions) -> BrokerReader:
     )
 
 
-def staging(options: WriteOptions) -> tuple[Process, Staging]:
+def staging(options: WriteOptions) -> tuple[SparkProcess, Staging]:
     """This process's way to write exactly once, and the loop it lives on."""
     from tianzhou.client.staging import Staging
 
@@ -335,7 +335,7 @@ def staging(options: WriteOptions) -> tuple[Process, Staging]:
     return _client(options, lambda more: Staging(servers, timeout_ms=timeout_ms, **more), "stage", str(timeout_ms))
 
 
-def producer(options: WriteOptions) -> tuple[Process, Producer]:
+def producer(options: WriteOptions) -> tuple[SparkProcess, Producer]:
     """This process's producer for the brokers and group of the options, and the loop it lives on."""
     from tianzhou.client.producer.producer import Producer
 

@@ -19,7 +19,7 @@ from tianzhou.spark.rows.schema import schema_of, with_slowest
 from tianzhou.spark.source.read_options import parse_read
 
 if TYPE_CHECKING:
-    from tianzhou.spark.sink.sink import StreamWriter, Writer
+    from tianzhou.spark.sink.sink import SinkWriter, StreamWriter
     from tianzhou.spark.source.queue_watch import Connect
     from tianzhou.spark.source.readers import BatchReader, StreamReader
     from tianzhou.spark.source.refused import RefusedStream
@@ -37,7 +37,7 @@ class TianzhouSource(Pickled, DataSource):
         return "tianzhou"
 
     def connect(self) -> Connect:
-        """What gives a process its `QueueReader`."""
+        """What gives a process its `BlockingQueueReader`."""
         from tianzhou.spark import connections
 
         return connections.connect
@@ -74,11 +74,11 @@ class TianzhouSource(Pickled, DataSource):
         except ConfigError as error:
             return RefusedStream(error)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:
         """For `df.write`."""
-        from tianzhou.spark.sink.sink import Writer
+        from tianzhou.spark.sink.sink import SinkWriter
 
-        return Writer(self._written(), schema, overwrite)
+        return SinkWriter(self._written(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """For `df.writeStream`."""

@@ -30,7 +30,7 @@ def cluster() -> Iterator[Cluster]:
         with cluster.admin() as admin:
             admin.topics.create("orders", read_queue_nums=2, write_queue_nums=2)
         yield cluster
-        connections.Process.here().close()
+        connections.SparkProcess.here().close()
 
 
 def sender(cluster: Cluster, **options: str) -> Sender:

@@ -6,7 +6,7 @@ from tianzhou.errors import BrokerError, ClientError, ConnectFailed
 from tianzhou.filter import parse_sql
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.records.codec import Record, encode_record
-from tianzhou.spark.source.offsets import Bounds
+from tianzhou.spark.source.offsets import QueueBounds
 from tianzhou.spark.source.span_reader import Ask, Pulled
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 
@@ -88,7 +88,7 @@ class FakeQueues:
 
     def bounds(self, queues):
         self._answer(queues)
-        return {queue: Bounds(self.minimum.get(queue, 0), self.maximum.get(queue, 0)) for queue in queues}
+        return {queue: QueueBounds(self.minimum.get(queue, 0), self.maximum.get(queue, 0)) for queue in queues}
 
     def maxima(self, queues):
         self.now += 0.01

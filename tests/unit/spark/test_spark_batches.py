@@ -10,7 +10,7 @@ from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import Message
 from tianzhou.spark.sink.exactly_once import BatchName, BatchNotWritten, Staged, abort, commit, stage
 from tianzhou.spark.sink.options import parse_write
-from tianzhou.spark.sink.outgoing import Outgoing
+from tianzhou.spark.sink.outgoing import OutgoingMessage
 from tianzhou.wire.bodies.staging import BatchDecision, StagedAttempt, StagingState
 
 GIVEN = {"namesrvAddr": "a:1", "topic": "t"}
@@ -74,7 +74,7 @@ def test_the_decision_that_stands_is_published_and_an_older_batch_is_not():
 
 def test_a_batch_that_was_decided_is_not_staged_again():
     staging = FakeStaging(decided=3)
-    rows = iter([Outgoing(Message("t", b"x"), None)])
+    rows = iter([OutgoingMessage(Message("t", b"x"), None)])
     report = stage(OPTIONS, rows, BatchName("W", 3), 0, connect(staging))
     assert (report.rows, report.attempt, report.units) == (0, "", {})
     assert next(rows), "not even read"
@@ -94,7 +94,9 @@ def test_a_batch_that_was_decided_is_not_staged_again():
 )
 def test_a_batch_before_the_last_one_is_warned_of(writer, says, caplog):
     staging = FakeStaging(decided=41, stands=BatchDecision(writer, 41, "broker-a"))
-    report = stage(OPTIONS, iter([Outgoing(Message("t", b"x"), None)]), BatchName(writer, 0), 0, connect(staging))
+    report = stage(
+        OPTIONS, iter([OutgoingMessage(Message("t", b"x"), None)]), BatchName(writer, 0), 0, connect(staging)
+    )
     commit(OPTIONS, [report], connect(staging))
     assert f"batch 0 of {writer} writes nothing: batches up to 41 are written already" in caplog.text
     assert says in caplog.text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.spark.sink.send_rate import SendRate
+from tianzhou.spark.sink.send_rate import SinkSendRate
 
 MOST = 512
 ROUNDING = 1e-9
@@ -38,7 +38,7 @@ class World:
         pauses: Iterator[float] | None = None,
     ) -> None:
         """One task: `latencies` of its slices, `moments` (0 to 1) of storing within them, `pauses` before rows come."""
-        rate = SendRate(per_second, MOST)
+        rate = SinkSendRate(per_second, MOST)
         while rows:
             self.now += next(pauses) if pauses is not None else 0
             messages = min(rows, rate.slice)
@@ -100,7 +100,7 @@ def test_it_is_hardly_slower_than_the_rate_while_answers_come_in_a_tenth(per_sec
 
 
 def test_slices_are_even_and_no_longer_than_allowed() -> None:
-    assert [SendRate(rate, MOST).slice for rate in (1, 9, 10, 40, 1000, 100_000)] == [1, 1, 1, 4, 100, MOST]
+    assert [SinkSendRate(rate, MOST).slice for rate in (1, 9, 10, 40, 1000, 100_000)] == [1, 1, 1, 4, 100, MOST]
     world = World()
     world.task(40, 40, itertools.repeat(0.0), itertools.repeat(0.0))
     times = sorted(set(world.stored))
@@ -108,5 +108,5 @@ def test_slices_are_even_and_no_longer_than_allowed() -> None:
 
 
 def test_a_task_without_rows_waits_for_nothing() -> None:
-    rate = SendRate(10, MOST)
+    rate = SinkSendRate(10, MOST)
     assert (rate.wait_s(5.0), rate.rest_s(5.0)) == (0, 0)

@@ -20,12 +20,12 @@ from tianzhou.pipelines.binlog_source import BinlogReader, BinlogSource, Snapsho
 from tianzhou.spark.data_source import TianzhouSource
 from tianzhou.spark.lake.sink import LakeReader, LakeStreamWriter, LakeWriter, PruningReader, TianzhouLake
 from tianzhou.spark.pickling import Pickled
-from tianzhou.spark.sink.sink import StreamWriter, Writer
+from tianzhou.spark.sink.sink import SinkWriter, StreamWriter
 from tianzhou.spark.source.readers import BatchReader, NarrowingReader, StreamReader
 from tianzhou.spark.store.store_source import StoreReader, StoreStreamReader, TianzhouStore
 
 EVERYTHING = [
-    *(BatchReader, NarrowingReader, StreamReader, Writer, StreamWriter, TianzhouSource),
+    *(BatchReader, NarrowingReader, StreamReader, SinkWriter, StreamWriter, TianzhouSource),
     *(StoreReader, StoreStreamReader, TianzhouStore),
     *(LakeReader, PruningReader, LakeWriter, LakeStreamWriter, TianzhouLake),
     *(BinlogReader, BinlogSource, SnapshotReader),
@@ -37,7 +37,7 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(Path(tianzhou.__file__).resolve().par
 
 @pytest.fixture
 def writer():
-    return Writer(OPTIONS, StructType().add("body", StringType()), False)
+    return SinkWriter(OPTIONS, StructType().add("body", StringType()), False)
 
 
 def missing(*names: str) -> str:
@@ -66,12 +66,12 @@ def test_all_that_spark_pickles_travels_so(kind):
 
 def test_what_arrives_is_what_was_sent(writer):
     again = pickle.loads(cloudpickle.dumps(writer))
-    assert type(again) is Writer
+    assert type(again) is SinkWriter
     assert writer_options(again) == writer_options(writer)
 
 
 def test_classes_made_in_functions_arrive_too(writer):
-    class Own(Writer):
+    class Own(SinkWriter):
         def topic(self):
             return self._sender.options.topic
 

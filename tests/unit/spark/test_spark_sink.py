@@ -22,8 +22,8 @@ from tianzhou.spark.option_values import rules_of
 from tianzhou.spark.rows.schema import arrow_schema, kafka_schema, row_schema
 from tianzhou.spark.sink.key_queues import KeyQueues, QueueAway
 from tianzhou.spark.sink.options import WriteOptions
-from tianzhou.spark.sink.outgoing import Outgoing, RowNotSent
-from tianzhou.spark.sink.sink import Sender, StreamWriter, Writer, check_columns, held_back
+from tianzhou.spark.sink.outgoing import OutgoingMessage, RowNotSent
+from tianzhou.spark.sink.sink import Sender, SinkWriter, StreamWriter, check_columns, held_back
 
 OPTIONS = {"namesrvAddr": "a:1", "topic": "orders"}
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
@@ -169,7 +169,7 @@ def test_columns_that_do_not_fit_are_named(schema, text):
         check_columns(schema)
 
 
-@pytest.mark.parametrize("kind", [Writer, StreamWriter])
+@pytest.mark.parametrize("kind", [SinkWriter, StreamWriter])
 def test_a_topic_cannot_be_overwritten(kind):
     with pytest.raises(ConfigError, match="a topic only grows"):
         kind(OPTIONS, schema_of(body=StringType()), True)
@@ -177,8 +177,8 @@ def test_a_topic_cannot_be_overwritten(kind):
 
 def test_options_are_checked_when_the_query_is_planned():
     with pytest.raises(ConfigError, match="the option topic is missing"):
-        Writer({"namesrvAddr": "a:1"}, schema_of(body=StringType()), False)
-    Writer({"namesrvAddr": "a:1"}, schema_of(body=StringType(), topic=StringType()), False)
+        SinkWriter({"namesrvAddr": "a:1"}, schema_of(body=StringType()), False)
+    SinkWriter({"namesrvAddr": "a:1"}, schema_of(body=StringType(), topic=StringType()), False)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_properties_that_no_message_had_stay_as_they_are():
 
 
 def test_writers_travel_to_tasks():
-    writer = pickle.loads(cloudpickle.dumps(Writer(OPTIONS, schema_of(body=StringType()), False)))
+    writer = pickle.loads(cloudpickle.dumps(SinkWriter(OPTIONS, schema_of(body=StringType()), False)))
     assert writer_options(writer).topic == "orders"
 
 
@@ -396,8 +396,8 @@ def test_messages_of_one_queue_are_copied_to_one_queue():
         assert len({origin.counterpart(order) for order in (more, more[::-1])}) == 1
 
 
-ROW = Outgoing(Message("orders", b"x"), None)
-KEYED, OTHER = (Outgoing(Message("orders", b"x", sharding_key=key), None) for key in "ab")
+ROW = OutgoingMessage(Message("orders", b"x"), None)
+KEYED, OTHER = (OutgoingMessage(Message("orders", b"x", sharding_key=key), None) for key in "ab")
 AWAY, REFUSED = QueueAway("away"), BrokerError(13, "illegal")
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.lake.options import Part
+from tianzhou.spark.lake.options import PartitionColumn
 
 
 def nullable(field: Any) -> Any:
@@ -122,7 +122,9 @@ def missing(new: Sequence[str], table: pa.Schema, name: str) -> ConfigError:
     )
 
 
-def agreed(wanted: Sequence[Part], there: Sequence[Part], rows: pa.Schema, name: str, *, own: bool) -> list[Part]:
+def agreed(
+    wanted: Sequence[PartitionColumn], there: Sequence[PartitionColumn], rows: pa.Schema, name: str, *, own: bool
+) -> list[PartitionColumn]:
     """Return the partition columns of a table, named as the rows name them.
 
     Args:
@@ -147,7 +149,7 @@ def agreed(wanted: Sequence[Part], there: Sequence[Part], rows: pa.Schema, name:
     return list(there)
 
 
-def _check_part(part: Part, rows: pa.Schema, name: str) -> None:
+def _check_part(part: PartitionColumn, rows: pa.Schema, name: str) -> None:
     if part.column not in rows.names:
         raise ConfigError(
             f"{name} is partitioned by {part}, and the rows have no column {part.column}; they have "
@@ -165,16 +167,16 @@ def _check_part(part: Part, rows: pa.Schema, name: str) -> None:
         raise ConfigError(f"{name} is partitioned by {part}, and column {part.column} is {kind}; expected {wanted}")
 
 
-def resolved(parts: Iterable[Part], names: Iterable[str], *, case_sensitive: bool) -> list[Part]:
+def resolved(parts: Iterable[PartitionColumn], names: Iterable[str], *, case_sensitive: bool) -> list[PartitionColumn]:
     """Return parts of `partitionBy` under the names of a schema; unknown names stay as they are."""
     keys = unambiguous(names, "the rows", case_sensitive=case_sensitive)
     return [
-        Part(keys.get(part.column if case_sensitive else part.column.lower(), part.column), part.transform)
+        PartitionColumn(keys.get(part.column if case_sensitive else part.column.lower(), part.column), part.transform)
         for part in parts
     ]
 
 
-def listed(parts: Iterable[Part]) -> str:
+def listed(parts: Iterable[PartitionColumn]) -> str:
     """Return parts as `partitionBy` has them."""
     return ", ".join(map(str, parts))
 

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import Filter
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import columns, conditions
-from tianzhou.spark.lake.files import NewFile, Target, Values, local_path
-from tianzhou.spark.lake.options import LakeOptions, Part
+from tianzhou.spark.lake.files import LakeTarget, NewFile, Values, local_path
+from tianzhou.spark.lake.options import LakeOptions, PartitionColumn
 from tianzhou.spark.lake.tables import Batch, LakeError, replaced, retried
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _COMPUTED: Final = {
 
 
 @dataclass(frozen=True)
-class DeltaTarget(Target):
+class DeltaTarget(LakeTarget):
     """Files of a Delta table.
 
     Attributes:
@@ -58,12 +58,12 @@ class DeltaTarget(Target):
         return pyarrow.fs.PyFileSystem(DeltaStorageHandler(self.location, self.storage)), ""
 
     def create(self, path: str) -> Any:
-        """See `Target.create`."""
+        """See `LakeTarget.create`."""
         system, root = self._system()
         return system.open_output_stream(root + path)
 
     def delete(self, path: str) -> None:
-        """See `Target.delete`."""
+        """See `LakeTarget.delete`."""
         system, root = self._system()
         try:
             system.delete_file(root + path)
@@ -71,21 +71,21 @@ class DeltaTarget(Target):
             return
 
     def path(self, name: str) -> str:
-        """See `Target.path`."""
+        """See `LakeTarget.path`."""
         return name
 
     def uri(self, path: str) -> str:
-        """See `Target.uri`."""
+        """See `LakeTarget.uri`."""
         return f"{self.location}/{path}"
 
     @property
     def file_schema(self) -> pa.Schema:
-        """See `Target.file_schema`; partition values are in the log only."""
+        """See `LakeTarget.file_schema`; partition values are in the log only."""
         own = {part.column for part in self.parts}
         return pa.schema([field for field in self.schema if field.name not in own])
 
-    def values(self, part: Part, column: Any) -> Any:
-        """See `Target.values`."""
+    def values(self, part: PartitionColumn, column: Any) -> Any:
+        """See `LakeTarget.values`."""
         texts = column.cast(pa.string())
         if pc.any(pc.equal(texts, pa.scalar(""))).as_py():
             raise LakeError(
@@ -95,7 +95,7 @@ class DeltaTarget(Target):
         return texts
 
     def entry(self, path: str, size: int, metadata: pq.FileMetaData, values: Values) -> AddAction:
-        """See `Target.entry`."""
+        """See `LakeTarget.entry`."""
         by_column = dict(zip((part.column for part in self.parts), values, strict=True))
         return AddAction(path, size, by_column, int(time.time() * 1000), True, json.dumps(_statistics(metadata)))
 
@@ -204,7 +204,11 @@ class DeltaLake:
             return self._prepare(rows)
         schema = pa.schema([there.field(own) for own in matched.names.values()])
         parts = columns.agreed(
-            options.parts, [Part(column) for column in table.metadata().partition_columns], schema, name, own=True
+            options.parts,
+            [PartitionColumn(column) for column in table.metadata().partition_columns],
+            schema,
+            name,
+            own=True,
         )
         limits = options.compression, options.target_bytes
         return DeltaTarget(name, matched.names, schema, parts, *limits, options.path, self._storage)
@@ -279,7 +283,7 @@ class DeltaLake:
         if not small:
             return 0
         schema = _arrow(table)
-        parts = [Part(column) for column in table.metadata().partition_columns]
+        parts = [PartitionColumn(column) for column in table.metadata().partition_columns]
         identity = {column: column for column in schema.names}
         limits = self._options.compression, target_bytes
         target = DeltaTarget(self._options.name, identity, schema, parts, *limits, self._options.path, self._storage)

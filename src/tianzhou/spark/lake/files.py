@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tianzhou.spark.lake.options import Part
+from tianzhou.spark.lake.options import PartitionColumn
 from tianzhou.spark.lake.tables import LakeError
 
 MAX_OPEN_FILES: Final = 64
@@ -29,7 +29,7 @@ class NewFile:
     """A written file.
 
     Attributes:
-        path: as `Target.delete` takes it.
+        path: as `LakeTarget.delete` takes it.
         rows: number of rows.
         entry: what the table's log says of the file: an `AddAction` of Delta or a `DataFile` of Iceberg.
     """
@@ -40,7 +40,7 @@ class NewFile:
 
 
 @dataclass(frozen=True)
-class Target(ABC):
+class LakeTarget(ABC):
     """Where and how tasks write files. Travels to tasks.
 
     Attributes:
@@ -55,7 +55,7 @@ class Target(ABC):
     name: str
     names: Mapping[str, str]
     schema: pa.Schema
-    parts: Sequence[Part]
+    parts: Sequence[PartitionColumn]
     compression: str
     target_bytes: int
 
@@ -76,7 +76,7 @@ class Target(ABC):
         return path
 
     @abstractmethod
-    def values(self, part: Part, column: Any) -> Any:
+    def values(self, part: PartitionColumn, column: Any) -> Any:
         """Return the partition values of a column's rows.
 
         Raises:
@@ -158,7 +158,7 @@ class Target(ABC):
 
 
 class _File:
-    def __init__(self, target: Target, path: str, values: Values) -> None:
+    def __init__(self, target: LakeTarget, path: str, values: Values) -> None:
         self._target, self._path, self._values = target, path, values
         self._rows = 0
         self._metadata: list[Any] = []

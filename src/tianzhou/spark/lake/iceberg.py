@@ -44,8 +44,8 @@ from pyspark.sql import datasource as spark
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import columns, conditions
-from tianzhou.spark.lake.files import NewFile, Target, Values
-from tianzhou.spark.lake.options import TIMES, LakeOptions, Part
+from tianzhou.spark.lake.files import LakeTarget, NewFile, Values
+from tianzhou.spark.lake.options import TIMES, LakeOptions, PartitionColumn
 from tianzhou.spark.lake.tables import Batch, LakeError, replaced, retried
 
 WRITER: Final = "tianzhou.writer"
@@ -82,7 +82,7 @@ _UNITS: Final[Any] = {
 
 
 @dataclass(frozen=True)
-class IcebergTarget(Target):
+class IcebergTarget(LakeTarget):
     """Files of an Iceberg table.
 
     Attributes:
@@ -94,22 +94,22 @@ class IcebergTarget(Target):
     io: FileIO
 
     def create(self, path: str) -> Any:
-        """See `Target.create`."""
+        """See `LakeTarget.create`."""
         return self.io.new_output(path).create()
 
     def delete(self, path: str) -> None:
-        """See `Target.delete`."""
+        """See `LakeTarget.delete`."""
         try:
             self.io.delete(path)
         except FileNotFoundError:
             return
 
     def path(self, name: str) -> str:
-        """See `Target.path`."""
+        """See `LakeTarget.path`."""
         return f"{self.metadata.location.rstrip('/')}/data/{name}"
 
-    def values(self, part: Part, column: Any) -> Any:
-        """See `Target.values`."""
+    def values(self, part: PartitionColumn, column: Any) -> Any:
+        """See `LakeTarget.values`."""
         if part.transform is None:
             return column.cast(pa.int32()) if types.is_date32(column.type) else column
         if types.is_date32(column.type):
@@ -119,7 +119,7 @@ class IcebergTarget(Target):
         return _UNITS[part.transform](column).cast(pa.int32())
 
     def entry(self, path: str, size: int, metadata: pq.FileMetaData, values: Values) -> DataFile:
-        """See `Target.entry`."""
+        """See `LakeTarget.entry`."""
         schema, spec = self.metadata.schema(), self.metadata.spec()
         by_field = dict(zip((str(part) for part in self.parts), values, strict=True))
         statistics = data_file_statistics_from_parquet_metadata(
@@ -212,7 +212,7 @@ class IcebergTable:
         return self._target(table, matched.names, wanted, options.target_bytes)
 
     def _target(
-        self, table: Table, names: Mapping[str, str], wanted: Sequence[Part], target_bytes: int
+        self, table: Table, names: Mapping[str, str], wanted: Sequence[PartitionColumn], target_bytes: int
     ) -> IcebergTarget:
         name, slim = self._options.name, _with(table.metadata, snapshots=[], snapshot_log=[], metadata_log=[], refs={})
         whole = schema_to_pyarrow(table.schema(), include_field_ids=True)
@@ -396,13 +396,13 @@ def _named(rows: pa.Schema, name: str) -> Iterator[None]:
         raise ConfigError(f"{name} cannot hold the columns {kinds}: {error}; cast them, or leave them out") from error
 
 
-def _parts(metadata: TableMetadata) -> list[Part]:
+def _parts(metadata: TableMetadata) -> list[PartitionColumn]:
     """Return the partition columns of a table, also those with transform `void`."""
     found = []
     for field in metadata.spec().fields:
         transform = str(field.transform)
         column = metadata.schema().find_column_name(field.source_id) or field.name
-        found.append(Part(column, None if transform == "identity" else transform))
+        found.append(PartitionColumn(column, None if transform == "identity" else transform))
     return found
 
 

@@ -40,7 +40,7 @@ _AS_OF_RULES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionColumn:
     """A partition column.
 
     Attributes:
@@ -87,8 +87,8 @@ def _table(raw: RawOptions) -> str:
     return raw.read("table", "", _full_name)
 
 
-def _parts(raw: RawOptions) -> tuple[Part, ...]:
-    found: tuple[Part, ...] = raw.read("partitionBy", (), _listed_parts)
+def _parts(raw: RawOptions) -> tuple[PartitionColumn, ...]:
+    found: tuple[PartitionColumn, ...] = raw.read("partitionBy", (), _listed_parts)
     text = raw.text("partitionBy")
     for part in found:
         if part.transform is not None and _table_format(raw) != ICEBERG:
@@ -101,13 +101,17 @@ def _parts(raw: RawOptions) -> tuple[Part, ...]:
     return found
 
 
-def _listed_parts(text: str) -> tuple[Part, ...]:
+def _listed_parts(text: str) -> tuple[PartitionColumn, ...]:
     found = []
     for one in text.split(","):
         match = _PART.fullmatch(one.strip())
         if match is None or (match["times"] and match["times"].lower() not in TIMES):
             raise ValueError(text)
-        found.append(Part(match["column"]) if match["column"] else Part(match["of"].strip(), match["times"].lower()))
+        found.append(
+            PartitionColumn(match["column"])
+            if match["column"]
+            else PartitionColumn(match["of"].strip(), match["times"].lower())
+        )
     return tuple(found)
 
 
@@ -194,7 +198,7 @@ class LakeOptions:
     catalog_name: str = several({}, _catalog_name)
     catalog: Mapping[str, str] = several(_CATALOG_RULES, _catalog)
     storage: Mapping[str, str] = several({}, lambda raw: raw.below(_STORAGE))
-    parts: tuple[Part, ...] = several(
+    parts: tuple[PartitionColumn, ...] = several(
         {"partitionBy": "columns with commas between them; Iceberg also takes year(c), month(c), day(c) and hour(c)"},
         _parts,
     )

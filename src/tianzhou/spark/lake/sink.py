@@ -43,7 +43,7 @@ Messages = list[WriterCommitMessage | None]
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """What a task reports: its files, and whose batch they are of."""
 
     files: list[NewFile] = field(default_factory=list)
@@ -65,7 +65,7 @@ class _FileWriter(Pickled):
         self._target = open_table(options).prepare(arrow_schema(schema))
         self._overwrite = overwrite
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> WrittenFiles:
         """Write a task's rows, which come as Arrow batches, to files."""
         context = TaskContext.get()
         query = batch = None
@@ -74,10 +74,10 @@ class _FileWriter(Pickled):
             query = context.getLocalProperty("sql.streaming.queryId")
             batch = context.getLocalProperty("streaming.sql.batchId")
             partition = context.partitionId()
-        return Written(self._target.write(iterator, f"part-{batch or 0}-{partition:05d}"), query)
+        return WrittenFiles(self._target.write(iterator, f"part-{batch or 0}-{partition:05d}"), query)
 
     def _commit(self, messages: Messages, batch: Batch) -> bool:
-        files = [file for message in messages if isinstance(message, Written) for file in message.files]
+        files = [file for message in messages if isinstance(message, WrittenFiles) for file in message.files]
         if not files and not self._overwrite:
             return False
         if open_table(self._options).commit(files, batch, self._overwrite):
@@ -91,7 +91,7 @@ class _FileWriter(Pickled):
 
         A commit may have happened although its answer was lost. What killed tasks leave is not seen.
         """
-        paths = [file.path for message in messages if isinstance(message, Written) for file in message.files]
+        paths = [file.path for message in messages if isinstance(message, WrittenFiles) for file in message.files]
         known = open_table(self._options).known(paths)
         self._target.remove(path for path in paths if path not in known)
 
@@ -130,7 +130,9 @@ class LakeStreamWriter(_FileWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the rows of all tasks visible, unless an earlier run of the query has done so."""
-        query = next((message.query for message in messages if isinstance(message, Written) and message.query), None)
+        query = next(
+            (message.query for message in messages if isinstance(message, WrittenFiles) and message.query), None
+        )
         if query is None:
             return  # a batch without rows has no tasks
         done, every = self._commit(messages, Batch(query, batchId)), self._options.compact_every

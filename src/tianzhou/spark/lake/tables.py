@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
-    from tianzhou.spark.lake.files import NewFile, Target
+    from tianzhou.spark.lake.files import LakeTarget, NewFile
 
 T = TypeVar("T")
 ATTEMPTS: Final = 20
@@ -63,7 +63,7 @@ def retried(commit: Callable[[], T], beaten: type[Exception] | tuple[type[Except
 def replaced(
     commit: Callable[[], bool],
     beaten: type[Exception] | tuple[type[Exception], ...],
-    target: Target,
+    target: LakeTarget,
     written: Sequence[NewFile],
 ) -> bool:
     """Commit the output of a compaction, and delete the output unless the commit succeeds.
@@ -90,7 +90,7 @@ def replaced(
 class LakeTable(Protocol):
     """A table of one of the formats."""
 
-    def prepare(self, rows: pa.Schema) -> Target:
+    def prepare(self, rows: pa.Schema) -> LakeTarget:
         """Create the table if it is missing, add columns if the options allow it, and return the target of tasks.
 
         Args:

@@ -25,7 +25,7 @@ from tianzhou.model import Message, MessageQueue
 from tianzhou.spark import connections
 from tianzhou.spark.sink.key_queues import AGAIN_S, KeyQueues, QueueAway, queues_of_keys
 from tianzhou.spark.sink.options import WriteOptions
-from tianzhou.spark.sink.outgoing import Outgoing, not_sent
+from tianzhou.spark.sink.outgoing import OutgoingMessage, not_sent
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ ROWS_AT_ONCE: Final = 2_048
 BATCH_PREFIX: Final = "batch:"
 """What the name of a batch write's key begins with, which no query's id does."""
 
-Connect = Callable[[WriteOptions], tuple[connections.Process, Staging]]
+Connect = Callable[[WriteOptions], tuple[connections.SparkProcess, Staging]]
 
 
 class BatchName(NamedTuple):
@@ -71,7 +71,7 @@ class BatchNotWritten(TianzhouError):
 
 def stage(
     options: WriteOptions,
-    rows: Iterator[Outgoing],
+    rows: Iterator[OutgoingMessage],
     name: BatchName,
     partition: int,
     connect: Connect = connections.staging,
@@ -117,7 +117,7 @@ def stage(
 
 
 async def _placed(
-    staging: Staging, rows: Sequence[Outgoing], keys: KeyQueues, wait_ms: int
+    staging: Staging, rows: Sequence[OutgoingMessage], keys: KeyQueues, wait_ms: int
 ) -> list[tuple[Message, MessageQueue | int | Origin | None]]:
     """Rows with the queues they belong to; while the broker of a sharding key's queue is away, it is waited for."""
     until_s = time.monotonic() + wait_ms / 1000

@@ -23,7 +23,7 @@ class RowNotSent(TianzhouError):
 
 
 @dataclass(slots=True)
-class Outgoing:
+class OutgoingMessage:
     """A message, and the queue a row wants it in."""
 
     message: Message

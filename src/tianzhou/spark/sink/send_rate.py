@@ -19,7 +19,7 @@ from typing import Final
 SLICES_PER_SECOND: Final = 10
 
 
-class SendRate:
+class SinkSendRate:
     """Says how long to wait before a slice of messages, and at the end.
 
     Args:

@@ -32,8 +32,8 @@ from tianzhou.spark.rows.schema import KAFKA_COLUMNS
 from tianzhou.spark.sink.exactly_once import BATCH_PREFIX, BatchName, Staged, abort, commit, stage
 from tianzhou.spark.sink.key_queues import AGAIN_S, KeyQueues, queues_of_keys
 from tianzhou.spark.sink.options import WriteOptions, parse_write
-from tianzhou.spark.sink.outgoing import Outgoing, message_of, not_sent
-from tianzhou.spark.sink.send_rate import SendRate
+from tianzhou.spark.sink.outgoing import OutgoingMessage, message_of, not_sent
+from tianzhou.spark.sink.send_rate import SinkSendRate
 
 _TEXT: Final = ("string",)
 _INTEGER: Final = ("tinyint", "smallint", "int", "bigint")
@@ -69,7 +69,7 @@ SENDS_IN_FLIGHT: Final = 512
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class SentRows(WriterCommitMessage):
     """What a task reports: how many rows it has sent."""
 
     rows: int
@@ -127,7 +127,7 @@ def were_read(columns: Mapping[str, str]) -> bool:
     return not set(OFFSETS).isdisjoint(columns.values())
 
 
-def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | None) -> Iterator[Outgoing]:
+def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | None) -> Iterator[OutgoingMessage]:
     """The messages of a batch, in row order.
 
     Args:
@@ -165,7 +165,7 @@ def _to_message(
     shardingKey: str | None,  # noqa: N803
     key: bytes | str | None,
     brokerName: str | None,  # noqa: N803
-) -> Outgoing:
+) -> OutgoingMessage:
     # The topic of a row that was read is where it comes from.
     target = (option_topic or topic) if read else (topic or option_topic)
     if target is None:
@@ -182,7 +182,7 @@ def _to_message(
         sharding_key=shardingKey or None,
         key=_text("key", key) if key else None,
     )
-    return Outgoing(message, Origin(brokerName, queueId) if read and queueId is not None else queueId)
+    return OutgoingMessage(message, Origin(brokerName, queueId) if read and queueId is not None else queueId)
 
 
 def _pairs(properties: Iterable[Any]) -> Iterator[tuple[str, str]]:
@@ -202,7 +202,7 @@ def _text(what: str, value: bytes | str) -> str:
         ) from None
 
 
-async def _send(producer: Producer, outgoing: Outgoing, keys: KeyQueues) -> None:
+async def _send(producer: Producer, outgoing: OutgoingMessage, keys: KeyQueues) -> None:
     queue, message = None, outgoing.message
     if outgoing.queue_id is not None:
         queue = queue_by_id(await producer.queues(message.topic), message.topic, outgoing.queue_id)
@@ -221,7 +221,7 @@ async def _queues(producer: Producer, topic: str, keys: KeyQueues) -> list[Messa
 
 
 async def _send_all(
-    producer: Producer, rows: Sequence[Outgoing], keys: KeyQueues, wait_ms: int
+    producer: Producer, rows: Sequence[OutgoingMessage], keys: KeyQueues, wait_ms: int
 ) -> list[BaseException | None]:
     """Send rows; those whose sharding key belongs to a broker that is away are sent again until it is back.
 
@@ -247,7 +247,7 @@ async def _send_all(
     return [result if isinstance(result, BaseException) else None for result in results]
 
 
-def held_back(rows: Sequence[Outgoing], results: Sequence[Any]) -> list[int]:
+def held_back(rows: Sequence[OutgoingMessage], results: Sequence[Any]) -> list[int]:
     """Which rows are worth sending again: of each sharding key from the first one on that found nobody, in order.
 
     A row that was acknowledged behind one that was not is sent again too, so that the last of each stand in order.
@@ -272,13 +272,13 @@ def held_back(rows: Sequence[Outgoing], results: Sequence[Any]) -> list[int]:
     return held
 
 
-def _wait(process: connections.Process, left_s: Callable[[float], float]) -> None:
+def _wait(process: connections.SparkProcess, left_s: Callable[[float], float]) -> None:
     """Wait until nothing is left; timers and connections have their turn meanwhile, and may end a sleep a bit early."""
     while (seconds := left_s(time.monotonic())) > 0:
         process.run(asyncio.sleep(seconds))
 
 
-Connect = Callable[[WriteOptions], tuple[connections.Process, Producer]]
+Connect = Callable[[WriteOptions], tuple[connections.SparkProcess, Producer]]
 
 
 class Sender:
@@ -313,7 +313,7 @@ class Sender:
         self.options = parse_write(options, has_topic_column="topic" in self._columns.values(), stream=stream)
         self._connect = connect
 
-    def send(self, batches: Iterable[pa.RecordBatch], partition: int) -> Sent:
+    def send(self, batches: Iterable[pa.RecordBatch], partition: int) -> SentRows:
         """Send all rows and wait until they are acknowledged.
 
         Args:
@@ -326,7 +326,7 @@ class Sender:
         process, producer = self._connect(self.options)
         keys = queues_of_keys(self.options)
         per_second = self.options.max_messages_per_second
-        rate = None if per_second is None else SendRate(per_second, SENDS_IN_FLIGHT)
+        rate = None if per_second is None else SinkSendRate(per_second, SENDS_IN_FLIGHT)
         size = SENDS_IN_FLIGHT if rate is None else rate.slice
         rows, sent = self.rows(batches, partition), 0
         try:
@@ -345,9 +345,9 @@ class Sender:
             # Also when it fails: the next task, perhaps the next attempt, knows nothing of this one.
             if rate is not None:
                 _wait(process, rate.rest_s)
-        return Sent(sent)
+        return SentRows(sent)
 
-    def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Outgoing]:
+    def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[OutgoingMessage]:
         """The messages of all rows, in order.
 
         Raises:
@@ -363,7 +363,7 @@ class Sender:
                 raise not_sent(index, partition, error) from error
 
 
-class Writer(Pickled, DataSourceArrowWriter):
+class SinkWriter(Pickled, DataSourceArrowWriter):
     """`df.write.format("tianzhou")`.
 
     Args:
@@ -375,7 +375,7 @@ class Writer(Pickled, DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sender = Sender(options, schema, overwrite)
 
-    def write(self, iterator: Iterator[Any]) -> Sent | Staged:
+    def write(self, iterator: Iterator[Any]) -> SentRows | Staged:
         """Write a task's rows, which come as Arrow batches."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
@@ -406,7 +406,7 @@ class StreamWriter(Pickled, DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sender = Sender(options, schema, overwrite, stream=True)
 
-    def write(self, iterator: Iterator[Any]) -> Sent | Staged:
+    def write(self, iterator: Iterator[Any]) -> SentRows | Staged:
         """Write a task's rows of one micro-batch, which come as Arrow batches."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from tianzhou.model import MessageQueue
 from tianzhou.model.timestamps import is_date
-from tianzhou.spark.source.offsets import Bounds, Loss, Positions, parse_queue
+from tianzhou.spark.source.offsets import MessageLoss, Positions, QueueBounds, parse_queue
 
 MARKS: Final = "marks"
 """Key of the marks in an offset."""
@@ -27,7 +27,7 @@ AWAY_MS: Final = 86_400_000
 """Milliseconds by which a queue whose broker is away holds back the time that all queues have reached."""
 
 
-class Mark(NamedTuple):
+class ReadMark(NamedTuple):
     """A message that a stream has read.
 
     Attributes:
@@ -39,7 +39,7 @@ class Mark(NamedTuple):
     store_ms: int
 
 
-Marks = dict[MessageQueue, Mark]
+Marks = dict[MessageQueue, ReadMark]
 StoreTimes = Callable[[Positions], dict[MessageQueue, int]]
 """Looks up store times of messages at one offset of each queue, ms; queues without a message there are left out."""
 OffsetsByTime = Callable[[list[MessageQueue], int], Positions]
@@ -55,10 +55,10 @@ def marks_of(offset: Mapping[str, Any]) -> Marks:
     found = offset.get(MARKS)
     if not isinstance(found, Mapping):
         return {}
-    return {parse_queue(name): Mark(int(mark[0]), int(mark[1])) for name, mark in found.items()}
+    return {parse_queue(name): ReadMark(int(mark[0]), int(mark[1])) for name, mark in found.items()}
 
 
-def renamed(marks: Mapping[MessageQueue, Mark], broker_name: str) -> Marks:
+def renamed(marks: Mapping[MessageQueue, ReadMark], broker_name: str) -> Marks:
     """Return the same marks under another name of the one broker whose queues they are of.
 
     Of several marks of a queue the one with the greatest offset stays.
@@ -89,7 +89,7 @@ def reached_of(offset: Mapping[str, Any]) -> Reached:
 
 
 def with_marks(
-    offset: dict[str, Any], marks: Mapping[MessageQueue, Mark], reached: Reached | None = None
+    offset: dict[str, Any], marks: Mapping[MessageQueue, ReadMark], reached: Reached | None = None
 ) -> dict[str, Any]:
     """Return an offset of the stream with marks, and with the time that all queues have reached if it is known."""
     result = dict(offset)
@@ -100,7 +100,7 @@ def with_marks(
     return result
 
 
-def to_check(marks: Mapping[MessageQueue, Mark], bounds: Mapping[MessageQueue, Bounds]) -> Positions:
+def to_check(marks: Mapping[MessageQueue, ReadMark], bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
     """Return an offset of each queue. The message there shows whether the queue was made again.
 
     That is the marked message. Of a queue that ends before its mark it is the last message, which is older than the
@@ -116,7 +116,7 @@ def to_check(marks: Mapping[MessageQueue, Mark], bounds: Mapping[MessageQueue, B
 
 
 @dataclass(frozen=True, slots=True)
-class MadeAgain(Loss):
+class MadeAgain(MessageLoss):
     """A queue that holds other messages than the stream has read; `start` is the next offset of the stream."""
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ class MadeAgain(Loss):
 
 def made_again(
     positions: Mapping[MessageQueue, int],
-    marks: Mapping[MessageQueue, Mark],
+    marks: Mapping[MessageQueue, ReadMark],
     places: Mapping[MessageQueue, int],
     found: Mapping[MessageQueue, int],
 ) -> list[MadeAgain]:
@@ -157,7 +157,7 @@ def _time(at_ms: int) -> str:
 
 
 def to_mark(
-    end: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, Mark], bounds: Mapping[MessageQueue, Bounds]
+    end: Mapping[MessageQueue, int], marks: Mapping[MessageQueue, ReadMark], bounds: Mapping[MessageQueue, QueueBounds]
 ) -> Positions:
     """Return the offset of the last message before `end` in each queue whose mark is another one or missing."""
     return {
@@ -171,7 +171,7 @@ def to_mark(
 
 
 def check(
-    marks: Marks, positions: Positions, bounds: Mapping[MessageQueue, Bounds], store_times: StoreTimes
+    marks: Marks, positions: Positions, bounds: Mapping[MessageQueue, QueueBounds], store_times: StoreTimes
 ) -> dict[MessageQueue, MadeAgain]:
     """Return the queues among `positions` that hold other messages than the stream has read up to there."""
     places = to_check({queue: mark for queue, mark in marks.items() if queue in positions}, bounds)
@@ -180,7 +180,10 @@ def check(
 
 
 def newer(
-    marks: Marks, queues: Iterable[MessageQueue], bounds: Mapping[MessageQueue, Bounds], offsets_by_time: OffsetsByTime
+    marks: Marks,
+    queues: Iterable[MessageQueue],
+    bounds: Mapping[MessageQueue, QueueBounds],
+    offsets_by_time: OffsetsByTime,
 ) -> Positions:
     """Return the offset of the first message of each queue that was stored after its mark."""
     result: Positions = {}
@@ -191,18 +194,18 @@ def newer(
 
 
 def marked(
-    marks: Marks, end: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], store_times: StoreTimes
+    marks: Marks, end: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds], store_times: StoreTimes
 ) -> Marks:
     """Return marks at the end of a batch; a queue that has no message there keeps its mark."""
     places = to_mark(end, marks, bounds)
     found = store_times(places) if places else {}
-    return marks | {queue: Mark(places[queue], store_ms) for queue, store_ms in found.items()}
+    return marks | {queue: ReadMark(places[queue], store_ms) for queue, store_ms in found.items()}
 
 
 def slowest(
-    marks: Mapping[MessageQueue, Mark],
+    marks: Mapping[MessageQueue, ReadMark],
     end: Mapping[MessageQueue, int],
-    bounds: Mapping[MessageQueue, Bounds],
+    bounds: Mapping[MessageQueue, QueueBounds],
     before_ms: int | None,
 ) -> int | None:
     """Return the store time that all queues have reached at the end of a batch, ms since the epoch.

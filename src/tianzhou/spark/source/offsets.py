@@ -23,7 +23,7 @@ EARLIEST = -2
 Positions = dict[MessageQueue, int]
 
 
-class Bounds(NamedTuple):
+class QueueBounds(NamedTuple):
     """What a queue holds.
 
     Attributes:
@@ -40,14 +40,14 @@ class Bounds(NamedTuple):
         return False
 
 
-class SlaveBounds(Bounds):
+class SlaveBounds(QueueBounds):
     """What a queue holds at a slave whose master is away."""
 
     __slots__ = ()
 
     @property
     def of_slave(self) -> bool:
-        """See `Bounds`."""
+        """See `QueueBounds`."""
         return True
 
 
@@ -66,7 +66,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class MessageLoss:
     """Messages of a read that are not there any more.
 
     Attributes:
@@ -100,7 +100,7 @@ class DataLoss(OffsetOutOfRange):
         losses: every lost range.
     """
 
-    def __init__(self, losses: Iterable[Loss]) -> None:
+    def __init__(self, losses: Iterable[MessageLoss]) -> None:
         self.losses = list(losses)
         super().__init__(
             f"{'; '.join(map(str, self.losses))}. Set failOnDataLoss=false to go on with what is left, "
@@ -169,7 +169,9 @@ def renamed(positions: Mapping[MessageQueue, int], broker_name: str) -> Position
 # --- a batch
 
 
-def begin(position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]) -> tuple[Positions, list[Loss]]:
+def begin(
+    position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]
+) -> tuple[Positions, list[MessageLoss]]:
     """Where the next batch of a stream begins, and what it cannot read any more.
 
     A queue never seen enters at its first offset. A known queue whose messages were deleted goes on at its
@@ -188,15 +190,15 @@ def begin(position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bo
         if limits.of_slave:
             continue
         if at < minimum:
-            losses.append(Loss(queue, at, minimum, f"the queue now begins at {minimum}"))
+            losses.append(MessageLoss(queue, at, minimum, f"the queue now begins at {minimum}"))
             start[queue] = minimum
         elif at > maximum:
-            losses.append(Loss(queue, maximum, at, f"the queue now ends at {maximum}"))
+            losses.append(MessageLoss(queue, maximum, at, f"the queue now ends at {maximum}"))
             start[queue] = maximum
     return start, losses
 
 
-def available(start: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]) -> Positions:
+def available(start: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
     """As far as one can read now; queues that are away, or that begin later at a slave, stay where they are."""
     return {
         queue: max(position, bounds[queue].maximum) if _is_readable(position, bounds.get(queue)) else position
@@ -204,11 +206,11 @@ def available(start: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, B
     }
 
 
-def _is_readable(position: int, bounds: Bounds | None) -> bool:
+def _is_readable(position: int, bounds: QueueBounds | None) -> bool:
     return bounds is not None and not (bounds.of_slave and position < bounds.minimum)
 
 
-def ends(bounds: Mapping[MessageQueue, Bounds]) -> Positions:
+def ends(bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
     """Where the queues end."""
     return {queue: limits.maximum for queue, limits in bounds.items()}
 
@@ -313,7 +315,7 @@ def pack(pieces: Iterable[Span], enough: int, at_most_each: int = 0) -> list[lis
     return groups
 
 
-def clip(span: Span, bounds: Bounds) -> tuple[Span, list[Loss]]:
+def clip(span: Span, bounds: QueueBounds) -> tuple[Span, list[MessageLoss]]:
     """What of a range can still be read, and what cannot; a range at a slave without its master is waited for."""
     if bounds.of_slave:
         return span, []
@@ -321,11 +323,11 @@ def clip(span: Span, bounds: Bounds) -> tuple[Span, list[Loss]]:
     start, end = span.start, span.end
     if start < bounds.minimum:
         lost = min(end, bounds.minimum)
-        losses.append(Loss(span.queue, start, lost, f"the queue now begins at {bounds.minimum}"))
+        losses.append(MessageLoss(span.queue, start, lost, f"the queue now begins at {bounds.minimum}"))
         start = lost
     if end > bounds.maximum:
         lost = max(start, bounds.maximum)
         if lost < end:
-            losses.append(Loss(span.queue, lost, end, f"the queue now ends at {bounds.maximum}"))
+            losses.append(MessageLoss(span.queue, lost, end, f"the queue now ends at {bounds.maximum}"))
         end = lost
     return Span(span.queue, start, end), losses

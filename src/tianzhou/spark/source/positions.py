@@ -16,7 +16,7 @@ from typing import Any, Final
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
 from tianzhou.spark.source.marks import MARKS, SLOWEST
-from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions, parse_queue
+from tianzhou.spark.source.offsets import EARLIEST, LATEST, Positions, QueueBounds, parse_queue
 
 PerQueue = Mapping[str, "int | Mapping[str, int | Mapping[int, int]]"]
 """Values by topic, broker and queue id, or cut short."""
@@ -222,7 +222,9 @@ def _list(queues: Iterable[MessageQueue]) -> str:
     return ", ".join(map(str, queues))
 
 
-def check_found(strategy: str, positions: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]) -> None:
+def check_found(
+    strategy: str, positions: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]
+) -> None:
     """See that a starting time has a message in every queue, where the strategy asks for that.
 
     Args:
@@ -243,7 +245,7 @@ def check_found(strategy: str, positions: Mapping[MessageQueue, int], bounds: Ma
         )
 
 
-def resolve(wanted: PerQueue, bounds: Mapping[MessageQueue, Bounds], option: str) -> Positions:
+def resolve(wanted: PerQueue, bounds: Mapping[MessageQueue, QueueBounds], option: str) -> Positions:
     """Positions for every queue from offsets per queue; bounds are not enforced here.
 
     Raises:

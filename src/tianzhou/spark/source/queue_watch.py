@@ -8,15 +8,15 @@ from typing import Final, TypeVar
 
 from tianzhou.errors import BrokerError, ClientError, ConfigError, RemotingError, TianzhouError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.source.offsets import Bounds, Loss
+from tianzhou.spark.source.offsets import MessageLoss, QueueBounds
 from tianzhou.spark.source.read_options import ReadOptions
-from tianzhou.spark.source.selection import Selection
-from tianzhou.spark.source.span_reader import PAUSE_MS, QueueReader
+from tianzhou.spark.source.selection import TopicSelection
+from tianzhou.spark.source.span_reader import PAUSE_MS, BlockingQueueReader
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Connect = Callable[[ReadOptions], QueueReader]
+Connect = Callable[[ReadOptions], BlockingQueueReader]
 
 # A broker that has no master for the moment is a ClientError.
 _AWAY: Final = (RemotingError, ClientError)
@@ -34,7 +34,7 @@ NAMED: Final = 20
 
 
 def patiently(
-    reader: QueueReader,
+    reader: BlockingQueueReader,
     ask: Callable[[], T],
     timeout_ms: int,
     errors: tuple[type[TianzhouError], ...] = (RemotingError,),
@@ -65,7 +65,7 @@ class Watch:
 
     Args:
         options: what is read, and the patience of a query that runs.
-        connect: gives the process's `QueueReader`.
+        connect: gives the process's `BlockingQueueReader`.
 
     Attributes:
         looks: how many times it looked at everything, not only at the ends of known queues.
@@ -75,7 +75,7 @@ class Watch:
         self._options = options
         self._selection = options.selection
         self._connect = connect
-        self._bounds: dict[MessageQueue, Bounds] = {}
+        self._bounds: dict[MessageQueue, QueueBounds] = {}
         self._ends: dict[MessageQueue, int] = {}
         self._looked_at: float | None = None
         self._missing: set[str] = set()
@@ -85,11 +85,11 @@ class Watch:
         self.looks = 0
 
     @property
-    def last(self) -> dict[MessageQueue, Bounds]:
+    def last(self) -> dict[MessageQueue, QueueBounds]:
         """What was seen last."""
         return self._bounds
 
-    def begin(self, *, may_be_empty: bool = False) -> dict[MessageQueue, Bounds]:
+    def begin(self, *, may_be_empty: bool = False) -> dict[MessageQueue, QueueBounds]:
         """A first look, which everything that is named has to pass.
 
         Args:
@@ -111,8 +111,8 @@ class Watch:
             self._check_sql(reader, chosen, self._options.sql)
         return self._keep(patiently(reader, lambda: reader.bounds(chosen), START_PATIENCE_MS, _AWAY), reader)
 
-    def _no_topic(self, reader: QueueReader, may_be_empty: bool) -> None:
-        there = reader.topics(Selection("subscribePattern", pattern=".*"))
+    def _no_topic(self, reader: BlockingQueueReader, may_be_empty: bool) -> None:
+        there = reader.topics(TopicSelection("subscribePattern", pattern=".*"))
         more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
         text = (
             f"subscribePattern={self._selection.pattern}: no topic has such a name; there are "
@@ -122,13 +122,13 @@ class Watch:
             raise ConfigError(text)
         logger.warning("%s. Those that come will be read", text)
 
-    def _check_sql(self, reader: QueueReader, queues: list[MessageQueue], sql: str) -> None:
+    def _check_sql(self, reader: BlockingQueueReader, queues: list[MessageQueue], sql: str) -> None:
         try:
             patiently(reader, lambda: reader.check_sql(queues, sql), START_PATIENCE_MS, _AWAY)
         except BrokerError as error:
             raise ConfigError(f"sql={sql}: {error}") from error
 
-    def now(self, patience_ms: int | None = None) -> dict[MessageQueue, Bounds]:
+    def now(self, patience_ms: int | None = None) -> dict[MessageQueue, QueueBounds]:
         """A look while the query runs. What does not answer is left out until it does, unless nothing answers.
 
         Args:
@@ -143,7 +143,7 @@ class Watch:
             self._look_around(reader, self._options.poll_timeout_ms if patience_ms is None else patience_ms)
         return self._bounds
 
-    def _glance(self, reader: QueueReader) -> bool:
+    def _glance(self, reader: BlockingQueueReader) -> bool:
         """Look at the ends of known queues; False when there is reason to look around."""
         try:
             maxima = reader.maxima(self._bounds)
@@ -155,7 +155,7 @@ class Watch:
         self._ends.update(maxima)
         return True
 
-    def _look_around(self, reader: QueueReader, timeout_ms: int) -> None:
+    def _look_around(self, reader: BlockingQueueReader, timeout_ms: int) -> None:
         self._missing = set()
         topics = patiently(reader, lambda: reader.topics(self._selection), timeout_ms)
         queues = [
@@ -167,14 +167,16 @@ class Watch:
         self._keep(patiently(reader, lambda: self._answering(reader, queues), timeout_ms, _AWAY), reader)
         self._reported &= self._missing
 
-    def _keep(self, bounds: dict[MessageQueue, Bounds], reader: QueueReader) -> dict[MessageQueue, Bounds]:
+    def _keep(
+        self, bounds: dict[MessageQueue, QueueBounds], reader: BlockingQueueReader
+    ) -> dict[MessageQueue, QueueBounds]:
         self._bounds = bounds
         self._ends.update({queue: limits.maximum for queue, limits in bounds.items()})
         self._looked_at = reader.monotonic()
         self.looks += 1
         return bounds
 
-    def _queues(self, reader: QueueReader, topic: str, timeout_ms: int) -> list[MessageQueue]:
+    def _queues(self, reader: BlockingQueueReader, topic: str, timeout_ms: int) -> list[MessageQueue]:
         try:
             found = patiently(reader, lambda: reader.queues([topic]), timeout_ms)
         except ClientError as error:
@@ -183,9 +185,9 @@ class Watch:
         self._deleted.discard(topic)
         return found
 
-    def _answering(self, reader: QueueReader, queues: list[MessageQueue]) -> dict[MessageQueue, Bounds]:
+    def _answering(self, reader: BlockingQueueReader, queues: list[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
         """What the queues of the brokers hold that answer."""
-        found: dict[MessageQueue, Bounds] = {}
+        found: dict[MessageQueue, QueueBounds] = {}
         failure: TianzhouError | None = None
         for broker in sorted({queue.broker_name for queue in queues}):
             try:
@@ -207,7 +209,7 @@ class Watch:
 
     # --- what is gone
 
-    def gone(self, positions: Mapping[MessageQueue, int]) -> list[Loss]:
+    def gone(self, positions: Mapping[MessageQueue, int]) -> list[MessageLoss]:
         """What became of queues that the last look did not find.
 
         A queue whose broker is away is waited for. A broker that is registered and answers, but does not have the
@@ -244,7 +246,7 @@ class Watch:
             reader.wait(PAUSE_MS)
             self._look_around(reader, self._options.poll_timeout_ms)
 
-    def _loss(self, reader: QueueReader, queue: MessageQueue, at: int) -> Loss | None:
+    def _loss(self, reader: BlockingQueueReader, queue: MessageQueue, at: int) -> MessageLoss | None:
         topic, broker = queue.topic, queue.broker_name
         if any(other.topic == topic and other.broker_name == broker for other in self._bounds):
             # Brokers tell about queues that cannot be read any more, but do not give their messages.
@@ -253,8 +255,8 @@ class Watch:
                 self._drained[queue] = at
                 logger.info("%s was taken away; it had been read to its end at %d", queue, at)
                 return None
-            return Loss(queue, at, end, f"topic {topic} has fewer queues on {broker} now")
+            return MessageLoss(queue, at, end, f"topic {topic} has fewer queues on {broker} now")
         self._deleted.add(topic)
         last = self._ends.get(queue)
         end_known = None if last is None else max(at, last)
-        return Loss(queue, at, end_known, f"topic {topic} is deleted from {broker}, or may not be read there")
+        return MessageLoss(queue, at, end_known, f"topic {topic} is deleted from {broker}, or may not be read there")

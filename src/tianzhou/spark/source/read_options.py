@@ -29,7 +29,7 @@ from tianzhou.spark.source.positions import (
     parse_offsets,
     parse_times,
 )
-from tianzhou.spark.source.selection import ASSIGN_RULE, PATTERN_RULE, TOPICS_RULE, Selection, parse_selection
+from tianzhou.spark.source.selection import ASSIGN_RULE, PATTERN_RULE, TOPICS_RULE, TopicSelection, parse_selection
 
 ROCKETMQ: Final = "rocketmq"
 KAFKA: Final = "kafka"
@@ -165,7 +165,7 @@ class ReadOptions(ServerOptions):
             for people to see; on when `consumerGroup` is given.
     """
 
-    selection: Selection = several(
+    selection: TopicSelection = several(
         {"subscribe": TOPICS_RULE, "subscribePattern": PATTERN_RULE, "assign": ASSIGN_RULE}, parse_selection
     )
     starting: Where = several(

@@ -61,7 +61,7 @@ class _SpanReader(Pickled):
     Args:
         options: what is read.
         schema: the wanted columns.
-        connect: gives the process's `QueueReader`.
+        connect: gives the process's `BlockingQueueReader`.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
@@ -181,7 +181,7 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
     Args:
         options: the options of a stream.
         schema: the wanted columns.
-        connect: gives the process's `QueueReader`.
+        connect: gives the process's `BlockingQueueReader`.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:

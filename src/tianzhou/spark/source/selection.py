@@ -36,7 +36,7 @@ _SYSTEM: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TopicSelection:
     """What is read.
 
     Attributes:
@@ -107,7 +107,7 @@ class Selection:
             )
 
 
-def parse_selection(raw: RawOptions) -> Selection:
+def parse_selection(raw: RawOptions) -> TopicSelection:
     """The one of the three options that is there.
 
     Raises:
@@ -121,17 +121,17 @@ def parse_selection(raw: RawOptions) -> Selection:
     match used:
         case ["subscribePattern"]:
             raw.need("subscribePattern")
-            return Selection("subscribePattern", pattern=_pattern(raw))
+            return TopicSelection("subscribePattern", pattern=_pattern(raw))
         case ["assign"]:
             raw.need("assign")
             assigned = _assigned(raw)
-            return Selection("assign", tuple(assigned), assigned=assigned)
+            return TopicSelection("assign", tuple(assigned), assigned=assigned)
     if not raw.text("subscribe"):
         raise ConfigError(
             f"the option subscribe is missing; expected {TOPICS_RULE}. Or choose topics by subscribePattern, or queues "
             "by assign"
         )
-    return Selection("subscribe", raw.read("subscribe", (), topic_names))
+    return TopicSelection("subscribe", raw.read("subscribe", (), topic_names))
 
 
 def _pattern(raw: RawOptions) -> str:

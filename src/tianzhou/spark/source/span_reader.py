@@ -1,6 +1,6 @@
 """From a range of a queue to Arrow batches: what to ask, what the answers mean, what is lost.
 
-Everything here works on a `QueueReader`; the one that talks to brokers is in `connections`.
+Everything here works on a `BlockingQueueReader`; the one that talks to brokers is in `connections`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from tianzhou.errors import BrokerError, ClientError, ConfigError, OffsetOutOfRa
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.records.codec import properties_of, store_time
 from tianzhou.records.layout import AT, POSITION
-from tianzhou.spark.source.offsets import EARLIEST, Bounds, DataLoss, Loss, Positions, Span
+from tianzhou.spark.source.offsets import EARLIEST, DataLoss, MessageLoss, Positions, QueueBounds, Span
 from tianzhou.spark.source.positions import each, resolve
 from tianzhou.spark.source.read_options import ReadOptions, Where
-from tianzhou.spark.source.selection import Selection
+from tianzhou.spark.source.selection import TopicSelection
 from tianzhou.store.queues.multi_dispatch import is_light, offset_in
 from tianzhou.wire.codes import ResponseCode
 
@@ -56,10 +56,10 @@ class Pulled(NamedTuple):
     body: bytes | memoryview
 
 
-class QueueReader(Protocol):
+class BlockingQueueReader(Protocol):
     """What the source needs of a broker; blocking, for one thread."""
 
-    def topics(self, selection: Selection) -> list[str]:
+    def topics(self, selection: TopicSelection) -> list[str]:
         """The topics that are selected, sorted; looks them up only for a pattern."""
 
     def serving(self) -> set[str]:
@@ -79,7 +79,7 @@ class QueueReader(Protocol):
             ClientError: one of the topics does not exist.
         """
 
-    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
         """First and next offset of each queue."""
 
     def maxima(self, queues: Iterable[MessageQueue]) -> Positions:
@@ -127,7 +127,7 @@ class QueueReader(Protocol):
         """Seconds of a clock that only goes forward."""
 
 
-def locate(where: Where, bounds: Mapping[MessageQueue, Bounds], reader: QueueReader) -> Positions:
+def locate(where: Where, bounds: Mapping[MessageQueue, QueueBounds], reader: BlockingQueueReader) -> Positions:
     """Where a point named by options lies in each queue.
 
     Raises:
@@ -151,7 +151,7 @@ def locate(where: Where, bounds: Mapping[MessageQueue, Bounds], reader: QueueRea
 
 
 def _at_times(
-    times: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], reader: QueueReader
+    times: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds], reader: BlockingQueueReader
 ) -> Positions:
     found: Positions = {}
     for time in sorted(set(times.values())):
@@ -169,7 +169,7 @@ class LossPolicy:
     def __init__(self, fail: bool) -> None:
         self._fail = fail
 
-    def __call__(self, losses: Sequence[Loss]) -> None:
+    def __call__(self, losses: Sequence[MessageLoss]) -> None:
         """Deal with losses.
 
         Raises:
@@ -183,15 +183,15 @@ class LossPolicy:
             logger.warning("skipped, for failOnDataLoss=false: %s", loss)
 
 
-class Step(NamedTuple):
+class PullStep(NamedTuple):
     """What a pull's answer means for a range: go on at `at`; `loss` was skipped; or wait and ask again."""
 
     at: int
-    loss: Loss | None = None
+    loss: MessageLoss | None = None
     wait: bool = False
 
 
-def judge(span: Span, at: int, pulled: Pulled) -> Step:
+def judge(span: Span, at: int, pulled: Pulled) -> PullStep:
     """What an answer to a pull at `at` means (wire.md §6.2). Pure.
 
     Offsets may jump where a filter or compaction left messages out. They are lost where the queue reports that it
@@ -202,12 +202,12 @@ def judge(span: Span, at: int, pulled: Pulled) -> Step:
     if pulled.status is PullStatus.FOUND:
         first = _first_offset(queue, pulled.body) if pulled.body else following
         loss = _begins_later(queue, at, min(first, pulled.min_offset, span.end))
-        return Step(following, loss, wait=following <= at)
+        return PullStep(following, loss, wait=following <= at)
     if pulled.next_offset > at:
         if pulled.status is PullStatus.NO_MATCHED_MSG:
-            return Step(following, _begins_later(queue, at, min(pulled.min_offset, following)))
-        return Step(following, _begins_later(queue, at, following))
-    return Step(at, wait=True)
+            return PullStep(following, _begins_later(queue, at, min(pulled.min_offset, following)))
+        return PullStep(following, _begins_later(queue, at, following))
+    return PullStep(at, wait=True)
 
 
 def _first_offset(queue: MessageQueue, body: bytes | memoryview) -> int:
@@ -228,8 +228,8 @@ def time_at(queue: MessageQueue, offset: int, pulled: Pulled) -> int | None:
     return store_time(memoryview(pulled.body))
 
 
-def _begins_later(queue: MessageQueue, at: int, begin: int) -> Loss | None:
-    return Loss(queue, at, begin, f"the queue now begins at {begin}") if begin > at else None
+def _begins_later(queue: MessageQueue, at: int, begin: int) -> MessageLoss | None:
+    return MessageLoss(queue, at, begin, f"the queue now begins at {begin}") if begin > at else None
 
 
 class SpanReader:
@@ -244,7 +244,7 @@ class SpanReader:
         options: the filter, the wait for messages that should be there, and what a loss means.
     """
 
-    def __init__(self, reader: QueueReader, span: Span, options: ReadOptions) -> None:
+    def __init__(self, reader: BlockingQueueReader, span: Span, options: ReadOptions) -> None:
         self._reader = reader
         self._span = span
         self._tags, self._sql = options.tags, options.sql
@@ -324,7 +324,7 @@ class SpanReader:
 
     def _not_there(self, pulled: Pulled) -> DataLoss:
         reason = f"the queue ends at {pulled.max_offset}"
-        return DataLoss([Loss(self._span.queue, self._at, self._span.end, reason)])
+        return DataLoss([MessageLoss(self._span.queue, self._at, self._span.end, reason)])
 
     def _refused(self, error: BrokerError) -> BrokerError | DataLoss:
         """What a refusal means that may be over soon.
@@ -336,7 +336,7 @@ class SpanReader:
             return error
         illegal = f"queueId[{self._span.queue.queue_id}] is illegal"
         if error.code == ResponseCode.TOPIC_NOT_EXIST or illegal in error.remark:
-            return DataLoss([Loss(self._span.queue, self._at, self._span.end, str(error))])
+            return DataLoss([MessageLoss(self._span.queue, self._at, self._span.end, str(error))])
         raise error
 
     def _wait(self, error: RemotingError | ClientError | BrokerError | OffsetOutOfRange) -> None:
@@ -355,7 +355,7 @@ class SpanReader:
 
 
 def read_span(
-    reader: QueueReader,
+    reader: BlockingQueueReader,
     span: Span,
     options: ReadOptions,
     schema: pa.Schema,

@@ -7,7 +7,7 @@ from typing import Any
 from tianzhou.model import MessageQueue
 from tianzhou.spark.source import marks as m
 from tianzhou.spark.source import offsets
-from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
+from tianzhou.spark.source.offsets import MessageLoss, Positions, QueueBounds, Span
 from tianzhou.spark.source.pacing import Pacing
 from tianzhou.spark.source.positions import check_found
 from tianzhou.spark.source.queue_watch import START_PATIENCE_MS, Connect, Watch
@@ -23,7 +23,7 @@ class StreamPlan:
 
     Args:
         options: the options of a stream.
-        connect: gives the process's `QueueReader`.
+        connect: gives the process's `BlockingQueueReader`.
     """
 
     def __init__(self, options: ReadOptions, connect: Connect) -> None:
@@ -110,7 +110,7 @@ class StreamPlan:
         self._planned = m.with_marks(offsets.to_json(begin, end), marks, reached)
         return self._planned
 
-    def _end(self, begin: Positions, bounds: dict[MessageQueue, Bounds]) -> Positions:
+    def _end(self, begin: Positions, bounds: dict[MessageQueue, QueueBounds]) -> Positions:
         end = offsets.available(begin, bounds)
         return end if self._target is None else offsets.up_to(self._target, begin, end)
 
@@ -140,9 +140,9 @@ class StreamPlan:
     def _clip(self, spans: list[Span], marks: m.Marks) -> list[Span]:
         self._watch.now()
         gone = {loss.queue: loss for loss in self._watch.gone({span.queue: span.start for span in spans})}
-        bounds: dict[MessageQueue, Bounds] = self._watch.last
+        bounds: dict[MessageQueue, QueueBounds] = self._watch.last
         left: list[Span] = []
-        losses: list[Loss] = []
+        losses: list[MessageLoss] = []
         starts = {span.queue: span.start for span in spans}
         others = m.check(marks, starts, bounds, self._connect(self._options).store_times)
         for span in spans:
@@ -150,7 +150,7 @@ class StreamPlan:
                 losses.append(others[span.queue])
                 continue
             if span.queue in gone:
-                losses.append(Loss(span.queue, span.start, span.end, gone[span.queue].reason))
+                losses.append(MessageLoss(span.queue, span.start, span.end, gone[span.queue].reason))
                 continue
             if span.queue not in bounds:  # its broker is away: the task waits for it
                 left.append(span)

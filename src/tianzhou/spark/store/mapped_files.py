@@ -183,7 +183,7 @@ def _never_written(unit: Any) -> bool:
     return not (plain and (unit.dtype.names == UNIT.names or (unit["base"] >= 0 and unit["count"] > 0)))
 
 
-class QueueFiles:
+class MappedQueueFiles:
     """The units of one queue. Each has a slot: its number, counted from when the queue began.
 
     Args:

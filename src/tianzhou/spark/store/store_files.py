@@ -17,9 +17,9 @@ from tianzhou.data_folder import stores_in, which_of
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.records.walk import LogEntry, read_item
-from tianzhou.spark.source.offsets import Bounds, Positions
+from tianzhou.spark.source.offsets import Positions, QueueBounds
 from tianzhou.spark.store.log_tail import undispatched
-from tianzhou.spark.store.mapped_files import MappedFiles, QueueFiles, Units
+from tianzhou.spark.store.mapped_files import MappedFiles, MappedQueueFiles, Units
 from tianzhou.store.files.folder import StoreFolder, is_held
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
 from tianzhou.store.offline.files import ReadOnlySegment
@@ -87,7 +87,7 @@ class StoreFiles:
         self.broker_name = broker_name
         self._commit_logs = list(commit_logs) or log_directories(root)
         self.log = MappedFiles(self._commit_logs)
-        self._queues: dict[tuple[str, int], QueueFiles] = {}
+        self._queues: dict[tuple[str, int], MappedQueueFiles] = {}
         self.more = dict(more) if more is not None else {}
         if more is None and not is_held(root) and not StoreFolder(root).stopped_cleanly:
             self.more = undispatched(self, StoreScan(root, self._commit_logs))
@@ -123,14 +123,14 @@ class StoreFiles:
                         yield topic, int(path.name)
         yield from (place for place in self.more if wanted is None or place[0] in wanted)
 
-    def files(self, topic: str, queue_id: int) -> QueueFiles:
+    def files(self, topic: str, queue_id: int) -> MappedQueueFiles:
         """The files of a queue, as they were when last looked at."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             batched = self.is_batched(topic)
             slot, more = self.more.get((topic, queue_id), (0, b""))
             directory = self.root / (_BATCHED if batched else _PLAIN) / topic / str(queue_id)
-            found = self._queues[topic, queue_id] = QueueFiles(directory, batched, more)
+            found = self._queues[topic, queue_id] = MappedQueueFiles(directory, batched, more)
             if more:
                 found.append(slot)
         return found
@@ -168,7 +168,7 @@ class StoreFiles:
         begin = self._behind_blanks(files, self.first(files, files.begin, end, self.log.begin), end)
         return begin, files.end(end) if more is not None else end
 
-    def proved(self, queue: MessageQueue, files: QueueFiles, end: int) -> int:
+    def proved(self, queue: MessageQueue, files: MappedQueueFiles, end: int) -> int:
         """The slot behind the last unit up to `end` whose record is in its place, or was once."""
         while end > files.begin:
             low = max(files.begin, end - _BACK)
@@ -206,7 +206,7 @@ class StoreFiles:
             return f"{where}: the record there is offset {own[2]} of {own[0]}/{own[1]}"
         return None
 
-    def first(self, files: QueueFiles, begin: int, end: int, physical: int) -> int:
+    def first(self, files: MappedQueueFiles, begin: int, end: int, physical: int) -> int:
         """The first slot of a range whose record lies at a commit-log offset or behind it; `end` without one."""
 
         def reaches(slot: int) -> bool:
@@ -215,7 +215,7 @@ class StoreFiles:
 
         return begin + bisect_left(range(begin, end), True, key=reaches)
 
-    def _behind_blanks(self, files: QueueFiles, begin: int, end: int) -> int:
+    def _behind_blanks(self, files: MappedQueueFiles, begin: int, end: int) -> int:
         """Return the first slot of a range whose unit is not blank; `end` without such a unit."""
         if files.batched:
             return begin
@@ -244,19 +244,19 @@ class StoreFiles:
         low = begin if first is None else int(first.base[0])
         return low, low if last is None else int(last.base[0] + last.count[0])
 
-    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
         """First and next offset of each queue."""
         result = {}
         for queue in queues:
             begin, end = self.slots(queue)
             files = self.files(queue.topic, queue.queue_id)
             if not files.batched:
-                result[queue] = Bounds(begin, end)
+                result[queue] = QueueBounds(begin, end)
                 continue
             last = files.at(end - 1) if end > files.begin else None
             maximum = 0 if last is None else int(last.base[0] + last.count[0])
             first = files.at(begin) if begin < end else None
-            result[queue] = Bounds(maximum if first is None else int(first.base[0]), maximum)
+            result[queue] = QueueBounds(maximum if first is None else int(first.base[0]), maximum)
         return result
 
     # --- by time and key
@@ -285,7 +285,7 @@ class StoreFiles:
                 result[queue] = at_ms
         return result
 
-    def slot_by_time(self, files: QueueFiles, low: int, high: int, timestamp_ms: int) -> int:
+    def slot_by_time(self, files: MappedQueueFiles, low: int, high: int, timestamp_ms: int) -> int:
         """The first slot of a range whose message was stored at a time or later; its end without one."""
         while low < high:
             middle = (low + high) // 2
@@ -297,7 +297,7 @@ class StoreFiles:
                 high = middle
         return low
 
-    def time(self, files: QueueFiles, slot: int) -> int | None:
+    def time(self, files: MappedQueueFiles, slot: int) -> int | None:
         """When the message of a slot was stored, ms; None when it has no intact record."""
         unit = files.at(slot)
         if unit is None or unit.blank[0]:

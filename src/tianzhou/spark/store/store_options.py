@@ -13,7 +13,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
 from tianzhou.spark import option_values
 from tianzhou.spark.option_values import BATCH, STREAM, RawOptions, count, number, option, several, switch
-from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions
+from tianzhou.spark.source.offsets import EARLIEST, LATEST, Positions, QueueBounds
 from tianzhou.spark.source.positions import STRATEGY, TIME_RULE, PerQueue, holds, milliseconds, parse_offsets
 from tianzhou.spark.source.read_options import (
     COLUMNS_RULE,
@@ -31,7 +31,7 @@ _OFFSETS: Final = '{"topic": {"0": 42, "1": -2}} with -1 for latest and -2 for e
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class StorePoint:
     """A point in every queue; one of the fields but `option` and `broker_name` is set.
 
     Attributes:
@@ -48,7 +48,7 @@ class Point:
     offsets: PerQueue | None = None
     broker_name: str = ""
 
-    def resolve(self, bounds: Mapping[MessageQueue, Bounds]) -> Positions:
+    def resolve(self, bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
         """Where the point lies in each queue, when it is no time.
 
         Raises:
@@ -132,22 +132,22 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _point(side: str, raw: RawOptions) -> Point:
+def _point(side: str, raw: RawOptions) -> StorePoint:
     by_offset, by_time = f"{side}Offsets", f"{side}Timestamp"
     text, time = raw.either(by_offset, by_time)
     if raw.mode == STREAM and side == "ending":
         check_no_end(raw)
     if time is not None:
-        return Point(by_time, timestamp_ms=raw.read(by_time, 0, milliseconds))
+        return StorePoint(by_time, timestamp_ms=raw.read(by_time, 0, milliseconds))
     if text is None:
-        return Point(by_offset, mark=EARLIEST if side == "starting" and raw.mode == BATCH else LATEST)
+        return StorePoint(by_offset, mark=EARLIEST if side == "starting" and raw.mode == BATCH else LATEST)
     mark = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     offsets: PerQueue | None = None
     if mark is None:
         if not text.startswith("{"):
             raise raw.bad(by_offset)
         offsets = parse_offsets(text, by_offset)
-    point = Point(by_offset, mark=mark, offsets=offsets, broker_name=raw.text("brokerName") or "")
+    point = StorePoint(by_offset, mark=mark, offsets=offsets, broker_name=raw.text("brokerName") or "")
 
     def has(one: int) -> bool:
         return mark == one or (offsets is not None and holds(offsets, one))
@@ -214,7 +214,7 @@ class StoreOptions:
     pattern: str | None = option("subscribePattern", PATTERN_RULE, _pattern, None)
     assigned: Mapping[str, tuple[int, ...]] | None = several({"assign": 'JSON like {"topic": [0, 1]}'}, _assigned)
     queues: frozenset[int] = option("queues", "queue numbers joined by commas, for every topic", _numbers, frozenset())
-    starting: Point = several(
+    starting: StorePoint = several(
         {
             "startingOffsets": f"earliest, latest (streams only) or JSON like {_OFFSETS}",
             "endingOffsets": "latest or JSON like the one for startingOffsets; batch reads only",
@@ -224,7 +224,7 @@ class StoreOptions:
         partial(_point, "starting"),
     )
     starting_strategy: str = several({STRATEGY: STRATEGY_RULE}, starting_strategy)
-    ending: Point = several({}, partial(_point, "ending"))
+    ending: StorePoint = several({}, partial(_point, "ending"))
     key: str | None = option("key", "a message key or unique key; batch reads only", str, None)
     tags: str = option("tags", option_values.TAGS_RULE, option_values.tags, "*")
     verify_crc: bool = switch("verifyCrc", False)

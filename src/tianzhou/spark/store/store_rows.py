@@ -27,7 +27,7 @@ from tianzhou.spark.rows.arrays import Ints, pa
 from tianzhou.spark.rows.columns import Records, made_of
 from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.rows.rules import DEFAULT_RULES, RowRules
-from tianzhou.spark.source.offsets import DataLoss, Loss, Span
+from tianzhou.spark.source.offsets import DataLoss, MessageLoss, Span
 from tianzhou.spark.store.mapped_files import Units
 from tianzhou.spark.store.store_files import StoreFiles, place_text
 from tianzhou.store.queues.multi_dispatch import stored_places
@@ -89,7 +89,7 @@ class RowReader:
         at_once = not wanted.verify_crc and wanted.key is None
         rules = wanted.rules
         self._compiled = CompiledColumns(wanted.schema, wanted.columns, self._tags, rules) if at_once else None
-        self._losses: list[Loss] = []
+        self._losses: list[MessageLoss] = []
         self.lost = 0
 
     def read(self, span: Span) -> Iterator[RecordBatch]:
@@ -142,9 +142,9 @@ class RowReader:
     def _lose(self, queue: MessageQueue, start: int, end: int, reason: str) -> None:
         last = self._losses[-1] if self._losses else None
         if last is not None and last.end == start and last.reason == reason:
-            self._losses[-1] = Loss(queue, last.start, end, reason)
+            self._losses[-1] = MessageLoss(queue, last.start, end, reason)
         else:
-            self._losses.append(Loss(queue, start, end, reason))
+            self._losses.append(MessageLoss(queue, start, end, reason))
 
     def _settle(self) -> None:
         """Deal with what was lost so far.

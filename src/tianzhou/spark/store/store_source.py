@@ -22,10 +22,10 @@ from tianzhou.spark.rows.rules import RowRules
 from tianzhou.spark.rows.schema import arrow_schema, columns_of, schema_of
 from tianzhou.spark.source import marks as m
 from tianzhou.spark.source import offsets
-from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
+from tianzhou.spark.source.offsets import MessageLoss, Positions, QueueBounds, Span
 from tianzhou.spark.source.positions import check_found
 from tianzhou.spark.source.refused import RefusedStream
-from tianzhou.spark.store.store_options import Point, StoreOptions, parse_store
+from tianzhou.spark.store.store_options import StoreOptions, StorePoint, parse_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,14 +81,14 @@ def _queues(store: StoreFiles, options: StoreOptions, *, all_there: bool = True)
     return [queue for queue in found if options.wants(queue)]
 
 
-def _locate(store: StoreFiles, point: Point, bounds: Mapping[MessageQueue, Bounds]) -> Positions:
+def _locate(store: StoreFiles, point: StorePoint, bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
     if point.timestamp_ms is None:
         return point.resolve(bounds)
     found = store.offsets_by_time(bounds, point.timestamp_ms)
     return {queue: min(max(found[queue], limits.minimum), limits.maximum) for queue, limits in bounds.items()}
 
 
-class _SpanReader(Pickled):
+class _StoreSpanReader(Pickled):
     """Reads the ranges that it has divided among tasks, which it is pickled into.
 
     Args:
@@ -150,20 +150,20 @@ _GONE: Final = "the store has no such queue any more, as when its topic is delet
 
 def _clipped(
     spans: list[Span],
-    bounds: Mapping[MessageQueue, Bounds],
+    bounds: Mapping[MessageQueue, QueueBounds],
     fail: bool,
-    others: Mapping[MessageQueue, Loss] = MappingProxyType({}),
+    others: Mapping[MessageQueue, MessageLoss] = MappingProxyType({}),
 ) -> list[Span]:
     from tianzhou.spark.source.span_reader import LossPolicy
 
     left: list[Span] = []
-    losses: list[Loss] = []
+    losses: list[MessageLoss] = []
     for span in spans:
         if span.queue in others:
             losses.append(others[span.queue])
             continue
         if span.queue not in bounds:
-            losses.append(Loss(span.queue, span.start, span.end, _GONE))
+            losses.append(MessageLoss(span.queue, span.start, span.end, _GONE))
             continue
         rest, lost = offsets.clip(span, bounds[span.queue])
         left.append(rest)
@@ -172,7 +172,7 @@ def _clipped(
     return left
 
 
-class StoreReader(_SpanReader, DataSourceReader):
+class StoreReader(_StoreSpanReader, DataSourceReader):
     """Reads each queue between two fixed positions."""
 
     def partitions(self) -> list[InputPartition]:
@@ -210,7 +210,7 @@ def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
     return result
 
 
-class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a store on this machine that a broker adds to; offsets as of `readers.StreamReader`.
 
     A store is one broker's, so positions that were written under another `brokerName` are those of the same queues.
@@ -225,14 +225,14 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
         self._store: StoreFiles | None = None
         self._initial: dict[str, Any] | None = None
         self._target: Positions | None = None
-        self._last: dict[MessageQueue, Bounds] = {}
+        self._last: dict[MessageQueue, QueueBounds] = {}
         self._ends: Positions = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the files, which stay in the process that planned."""
         return {**self.__dict__, "_store": None}
 
-    def _bounds(self, *, first: bool = False) -> dict[MessageQueue, Bounds]:
+    def _bounds(self, *, first: bool = False) -> dict[MessageQueue, QueueBounds]:
         if self._store is None:
             self._store = _open(self._options)
         else:
@@ -252,7 +252,7 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
 
         return self._options.broker_name or UNNAMED
 
-    def _gone(self, position: Positions) -> list[Loss]:
+    def _gone(self, position: Positions) -> list[MessageLoss]:
         """The queues the stream was in and the store does not have any more."""
         begun = time.monotonic()
         while True:
@@ -262,7 +262,7 @@ class StoreStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvai
             time.sleep(LOOK_EVERY_S)
             self._bounds()
         ends = {queue: max(position[queue], self._ends.get(queue, 0)) for queue in gone}
-        return [Loss(q, position[q], ends[q] if q in self._ends else None, _GONE) for q in gone]
+        return [MessageLoss(q, position[q], ends[q] if q in self._ends else None, _GONE) for q in gone]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins; Spark calls it twice, so it is found out once.

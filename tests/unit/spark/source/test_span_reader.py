@@ -9,9 +9,9 @@ from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.spark.option_values import BATCH
 from tianzhou.spark.rows.columns import to_batches
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, row_schema
-from tianzhou.spark.source.offsets import Bounds, DataLoss, Span
+from tianzhou.spark.source.offsets import DataLoss, QueueBounds, Span
 from tianzhou.spark.source.read_options import parse_read
-from tianzhou.spark.source.span_reader import MOST_AT_ONCE, Pulled, Step, judge, locate, read_span
+from tianzhou.spark.source.span_reader import MOST_AT_ONCE, Pulled, PullStep, judge, locate, read_span
 
 A = MessageQueue("orders", "broker-a", 0)
 B = MessageQueue("orders", "broker-a", 1)
@@ -57,7 +57,7 @@ def test_answers_that_move_on(status, following, minimum, step, lost):
     [(PullStatus.NO_NEW_MSG, 10), (PullStatus.OFFSET_ILLEGAL, 5), (PullStatus.NO_MATCHED_MSG, 10)],
 )
 def test_answers_that_have_to_be_requested_again(status, following):
-    assert judge(SPAN, 10, Pulled(status, following, 0, 10, b"")) == Step(10, wait=True)
+    assert judge(SPAN, 10, Pulled(status, following, 0, 10, b"")) == PullStep(10, wait=True)
 
 
 # --- ranges
@@ -227,7 +227,7 @@ def test_positions_by_time_stay_within_the_queue(queues):
 
 
 def test_a_given_offset_behind_the_end_is_an_error(queues):
-    bounds = {A: Bounds(0, 10)}
+    bounds = {A: QueueBounds(0, 10)}
     given = options(startingOffsets='{"orders": {"broker-a": {"0": 11}}}').starting
     with pytest.raises(ConfigError, match="startingOffsets: offset 11 of orders@broker-a:0 lies behind its end"):
         locate(given, bounds, queues)

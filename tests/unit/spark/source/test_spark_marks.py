@@ -18,7 +18,7 @@ from tianzhou.spark.source.marks import (
     AWAY_MS,
     MARKS,
     SLOWEST,
-    Mark,
+    ReadMark,
     made_again,
     marks_of,
     reached_of,
@@ -26,7 +26,7 @@ from tianzhou.spark.source.marks import (
     slowest,
     to_check,
 )
-from tianzhou.spark.source.offsets import Bounds, DataLoss, SlaveBounds
+from tianzhou.spark.source.offsets import DataLoss, QueueBounds, SlaveBounds
 
 LATER_MS = 1_000_000
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_compared_is_no_loss(spark: Any, change: str) -> None:
     elif change == "compacted":
         del spark.queues.records[A][9]
     else:
-        places = to_check(marks_of(end), {A: SlaveBounds(0, 3), B: Bounds(0, 5)})
+        places = to_check(marks_of(end), {A: SlaveBounds(0, 3), B: QueueBounds(0, 5)})
         assert places == {B: 4}
         return
     spark.queues.now += 2
@@ -158,11 +158,13 @@ def test_progress_with_marks_can_be_where_another_query_begins(spark: Any) -> No
 
 def test_marks_under_two_names_are_those_of_one_queue() -> None:
     other = MessageQueue("orders", "broker-b", 0)
-    assert renamed({A: Mark(3, 5), other: Mark(7, 2)}, "store") == {MessageQueue("orders", "store", 0): Mark(7, 2)}
+    assert renamed({A: ReadMark(3, 5), other: ReadMark(7, 2)}, "store") == {
+        MessageQueue("orders", "store", 0): ReadMark(7, 2)
+    }
 
 
 def test_an_older_last_message_is_no_new_topic() -> None:
-    marks = {A: Mark(9, 500)}
+    marks = {A: ReadMark(9, 500)}
     assert made_again({A: 10}, marks, {A: 4}, {A: 400}) == []
     assert [loss.queue for loss in made_again({A: 10}, marks, {A: 4}, {A: 501})] == [A]
 
@@ -171,8 +173,8 @@ def test_an_older_last_message_is_no_new_topic() -> None:
 
 
 def test_the_slowest_queue_says_how_far_all_have_come() -> None:
-    bounds = {A: Bounds(0, 10), B: Bounds(0, 10)}
-    marks = {A: Mark(3, 400), B: Mark(9, 9000)}
+    bounds = {A: QueueBounds(0, 10), B: QueueBounds(0, 10)}
+    marks = {A: ReadMark(3, 400), B: ReadMark(9, 9000)}
     assert slowest(marks, {A: 4, B: 10}, bounds, None) == 400
     assert slowest(marks, {A: 10, B: 10}, bounds, None) == 9000  # both are read to their ends
     assert slowest(marks, {A: 4, B: 10}, bounds, 700) == 700  # it never goes back
@@ -181,10 +183,10 @@ def test_the_slowest_queue_says_how_far_all_have_come() -> None:
 
 
 def test_a_queue_whose_broker_is_away_holds_the_time_back_for_a_day() -> None:
-    bounds = {B: Bounds(0, 10)}
-    marks = {A: Mark(3, 400), B: Mark(9, 9000)}
+    bounds = {B: QueueBounds(0, 10)}
+    marks = {A: ReadMark(3, 400), B: ReadMark(9, 9000)}
     assert slowest(marks, {A: 4, B: 10}, bounds, None) == 400
-    marks[B] = Mark(9, 500 + AWAY_MS)
+    marks[B] = ReadMark(9, 500 + AWAY_MS)
     assert slowest(marks, {A: 4, B: 10}, bounds, None) == 500
 
 
@@ -217,16 +219,16 @@ def test_no_message_that_is_read_later_is_older(data: st.DataObject) -> None:
     queues = [MessageQueue("orders", "broker-a", number) for number in range(3)]
     stored = {queue: sorted(data.draw(st.lists(st.integers(0, 50), max_size=6))) for queue in queues}
     at = dict.fromkeys(queues, 0)
-    marks: dict[MessageQueue, Mark] = {}
+    marks: dict[MessageQueue, ReadMark] = {}
     time: int | None = None
     for _ in range(data.draw(st.integers(1, 8))):
         away = data.draw(st.sets(st.sampled_from(queues), max_size=2))
-        bounds = {queue: Bounds(0, len(stored[queue])) for queue in queues if queue not in away}
+        bounds = {queue: QueueBounds(0, len(stored[queue])) for queue in queues if queue not in away}
         for queue in bounds:
             end = data.draw(st.integers(at[queue], len(stored[queue])))
             for offset in range(at[queue], end):
                 assert time is None or stored[queue][offset] >= time
-                marks[queue] = Mark(offset, stored[queue][offset])
+                marks[queue] = ReadMark(offset, stored[queue][offset])
             at[queue] = end
         before, time = time, slowest(marks, at, bounds, time)
         assert before is None or (time is not None and time >= before)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageQueue
 from tianzhou.spark.source import offsets
-from tianzhou.spark.source.offsets import Bounds, DataLoss, Loss, SlaveBounds, Span
+from tianzhou.spark.source.offsets import DataLoss, MessageLoss, QueueBounds, SlaveBounds, Span
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
 
@@ -58,18 +58,18 @@ def test_a_foreign_offset_is_refused(value):
 
 
 def test_a_new_queue_enters_at_its_first_offset():
-    assert offsets.begin({A: 5}, {A: Bounds(0, 9), B: Bounds(3, 8)}) == ({A: 5, B: 3}, [])
+    assert offsets.begin({A: 5}, {A: QueueBounds(0, 9), B: QueueBounds(3, 8)}) == ({A: 5, B: 3}, [])
 
 
 def test_deleted_messages_are_a_loss_with_its_exact_range():
-    start, losses = offsets.begin({A: 5}, {A: Bounds(7, 9)})
+    start, losses = offsets.begin({A: 5}, {A: QueueBounds(7, 9)})
     assert start == {A: 7}
     assert [(loss.start, loss.end) for loss in losses] == [(5, 7)]
     assert str(losses[0]) == ("2 messages of orders@broker-a:0 from offset 5 to 6 are lost: the queue now begins at 7")
 
 
 def test_a_queue_shorter_than_what_was_read_is_a_loss_and_never_rewinds():
-    start, losses = offsets.begin({A: 50}, {A: Bounds(0, 10)})
+    start, losses = offsets.begin({A: 50}, {A: QueueBounds(0, 10)})
     assert start == {A: 10}
     assert (losses[0].start, losses[0].end) == (10, 50)
 
@@ -86,22 +86,24 @@ def test_a_queue_of_which_a_late_slave_answers_keeps_its_position():
 
 
 def test_a_queue_whose_broker_is_away_keeps_its_position():
-    start, losses = offsets.begin({A: 5, B: 6}, {A: Bounds(0, 9)})
+    start, losses = offsets.begin({A: 5, B: 6}, {A: QueueBounds(0, 9)})
     assert (start, losses) == ({A: 5, B: 6}, [])
-    assert offsets.available(start, {A: Bounds(0, 9)}) == {A: 9, B: 6}
+    assert offsets.available(start, {A: QueueBounds(0, 9)}) == {A: 9, B: 6}
 
 
 def test_a_loss_whose_end_nobody_knows_and_one_of_nothing():
-    assert str(Loss(A, 7, None, "it is deleted")) == (
+    assert str(MessageLoss(A, 7, None, "it is deleted")) == (
         "all messages of orders@broker-a:0 from offset 7 on are lost: it is deleted"
     )
-    assert str(Loss(A, 7, 7, "it is deleted")) == (
+    assert str(MessageLoss(A, 7, 7, "it is deleted")) == (
         "orders@broker-a:0 is lost at offset 7, with no message known to be unread: it is deleted"
     )
 
 
 def test_a_data_loss_error_names_the_ranges_and_the_option_and_survives_pickling():
-    error = DataLoss([Loss(A, 5, 6, "the queue now begins at 6"), Loss(B, 1, 4, "the queue now begins at 4")])
+    error = DataLoss(
+        [MessageLoss(A, 5, 6, "the queue now begins at 6"), MessageLoss(B, 1, 4, "the queue now begins at 4")]
+    )
     text = str(pickle.loads(pickle.dumps(error)))
     assert "1 message of orders@broker-a:0 from offset 5 to 5 is lost" in text
     assert "3 messages of orders@broker-a:1 from offset 1 to 3 are lost" in text
@@ -196,12 +198,12 @@ def test_a_split_covers_every_range_once_and_in_order(shapes, at_least, at_most_
 @pytest.mark.parametrize(
     ("start", "end", "bounds", "left", "lost"),
     [
-        (2, 8, Bounds(0, 10), (2, 8), []),
-        (2, 8, Bounds(4, 10), (4, 8), [(2, 4)]),
-        (2, 8, Bounds(0, 6), (2, 6), [(6, 8)]),
-        (2, 8, Bounds(9, 12), (8, 8), [(2, 8)]),
-        (2, 8, Bounds(4, 6), (4, 6), [(2, 4), (6, 8)]),
-        (2, 8, Bounds(0, 0), (2, 2), [(2, 8)]),
+        (2, 8, QueueBounds(0, 10), (2, 8), []),
+        (2, 8, QueueBounds(4, 10), (4, 8), [(2, 4)]),
+        (2, 8, QueueBounds(0, 6), (2, 6), [(6, 8)]),
+        (2, 8, QueueBounds(9, 12), (8, 8), [(2, 8)]),
+        (2, 8, QueueBounds(4, 6), (4, 6), [(2, 4), (6, 8)]),
+        (2, 8, QueueBounds(0, 0), (2, 2), [(2, 8)]),
     ],
 )
 def test_a_range_is_clipped_to_what_is_there(start, end, bounds, left, lost):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, to_json
+from tianzhou.spark.source.offsets import EARLIEST, LATEST, QueueBounds, to_json
 from tianzhou.spark.source.positions import each, holds, milliseconds, parse_offsets, parse_times, resolve
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
@@ -17,12 +17,12 @@ ELSEWHERE = MessageQueue("orders", "broker-b", 0)
 
 def test_given_offsets_with_marks():
     wanted = parse_offsets('{"orders": {"broker-a": {"0": 5, "1": -1, "2": -2}}}', "startingOffsets")
-    bounds = {A: Bounds(0, 9), B: Bounds(3, 8), C: Bounds(4, 7)}
+    bounds = {A: QueueBounds(0, 9), B: QueueBounds(3, 8), C: QueueBounds(4, 7)}
     assert resolve(wanted, bounds, "startingOffsets") == {A: 5, B: 8, C: 4}
 
 
 def test_one_value_for_all_queues_of_a_topic_or_broker():
-    bounds = {A: Bounds(0, 9), B: Bounds(3, 8), ELSEWHERE: Bounds(1, 4)}
+    bounds = {A: QueueBounds(0, 9), B: QueueBounds(3, 8), ELSEWHERE: QueueBounds(1, 4)}
     assert resolve(parse_offsets('{"orders": -2}', "x"), bounds, "x") == {A: 0, B: 3, ELSEWHERE: 1}
     mixed = parse_offsets('{"orders": {"broker-a": -1, "broker-b": {"0": 2}}}', "x")
     assert resolve(mixed, bounds, "x") == {A: 9, B: 8, ELSEWHERE: 2}
@@ -68,14 +68,14 @@ def test_other_texts_are_refused_with_the_option_and_what_is_expected(text):
 def test_queues_left_out_or_unknown_are_named():
     wanted = parse_offsets('{"orders": {"broker-a": {"0": 5, "7": 1}, "broker-z": 3}, "bills": 0}', "startingOffsets")
     with pytest.raises(ConfigError) as caught:
-        resolve(wanted, {A: Bounds(0, 9), B: Bounds(0, 9)}, "startingOffsets")
+        resolve(wanted, {A: QueueBounds(0, 9), B: QueueBounds(0, 9)}, "startingOffsets")
     text = str(caught.value)
     assert "startingOffsets: nothing is given for orders@broker-a:1 and there is no" in text
     assert "queue orders@broker-a:7, broker broker-z of topic orders, topic bills" in text
     assert text.endswith("give one for each queue of what is read: orders@broker-a:0, orders@broker-a:1")
 
 
-BOUNDS = {A: Bounds(0, 9), B: Bounds(3, 8), ELSEWHERE: Bounds(0, 4)}
+BOUNDS = {A: QueueBounds(0, 9), B: QueueBounds(3, 8), ELSEWHERE: QueueBounds(0, 4)}
 REPORTED = to_json({A: 0, B: 3, ELSEWHERE: 0}, {A: 5, B: 8, ELSEWHERE: 2})
 
 
@@ -87,7 +87,10 @@ def test_what_a_query_reports_as_its_end_is_taken_as_offsets(offset):
 
 def test_topics_may_be_called_as_the_parts_of_a_reported_offset():
     wanted = parse_offsets('{"end": {"broker-a": {"0": 5}}, "from": 0}', "startingOffsets")
-    named = {MessageQueue("end", "broker-a", 0): Bounds(0, 9), MessageQueue("from", "broker-a", 0): Bounds(0, 9)}
+    named = {
+        MessageQueue("end", "broker-a", 0): QueueBounds(0, 9),
+        MessageQueue("from", "broker-a", 0): QueueBounds(0, 9),
+    }
     assert list(resolve(wanted, named, "startingOffsets").values()) == [5, 0]
 
 
@@ -115,13 +118,13 @@ def test_a_reported_offset_of_other_queues_names_them():
     with pytest.raises(
         ConfigError, match="nothing is given for orders@broker-a:2 and there is no queue orders@broker-b"
     ):
-        resolve(wanted, {A: Bounds(0, 9), B: Bounds(3, 8), C: Bounds(0, 1)}, "startingOffsets")
+        resolve(wanted, {A: QueueBounds(0, 9), B: QueueBounds(3, 8), C: QueueBounds(0, 1)}, "startingOffsets")
 
 
 def test_kafkas_form_names_no_broker_where_there_is_one():
     wanted = parse_offsets('{"orders": {"0": 5, "1": -2}}', "startingOffsets")
-    assert resolve(wanted, {A: Bounds(0, 9), B: Bounds(3, 8)}, "startingOffsets") == {A: 5, B: 3}
+    assert resolve(wanted, {A: QueueBounds(0, 9), B: QueueBounds(3, 8)}, "startingOffsets") == {A: 5, B: 3}
     with pytest.raises(ConfigError, match="queue 0 of orders is on broker-a and broker-b; name the broker"):
         resolve(wanted, BOUNDS, "startingOffsets")
     with pytest.raises(ConfigError, match="there is no queue or broker 1 of topic orders"):
-        resolve(wanted, {A: Bounds(0, 9)}, "startingOffsets")
+        resolve(wanted, {A: QueueBounds(0, 9)}, "startingOffsets")

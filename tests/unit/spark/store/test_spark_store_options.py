@@ -9,11 +9,11 @@ from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.option_values import BATCH, STREAM
-from tianzhou.spark.source.offsets import Bounds
+from tianzhou.spark.source.offsets import QueueBounds
 from tianzhou.spark.store.store_options import parse_store
 
 GIVEN = {"storePath": "data", "subscribe": "orders"}
-QUEUES = {MessageQueue("orders", "store", number): Bounds(5, 50) for number in (0, 1)}
+QUEUES = {MessageQueue("orders", "store", number): QueueBounds(5, 50) for number in (0, 1)}
 
 
 @pytest.mark.parametrize("row", rows.OFFLINE, ids=lambda row: f"{row.what} {dict(row.options)}")
