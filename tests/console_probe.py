@@ -12,7 +12,7 @@ import httpx
 from nicegui import Client
 from nicegui import app as toolkit
 
-from tianzhou.console.accounts import FILE_NAME, Role, make_account, save_accounts
+from tianzhou.console.accounts import FILE_NAME, ConsoleRole, make_account, save_accounts
 from tianzhou.console.door import COOKIE
 from tianzhou.console.server import ConsoleServer
 from tianzhou.console.settings import ConsoleSettings
@@ -34,7 +34,7 @@ async def served_console(settings: ConsoleSettings) -> AsyncIterator[ConsoleServ
 _account = cache(lambda name, role: make_account(name, PASSWORD, role))
 
 
-def add_accounts(settings: ConsoleSettings, roles: Mapping[str, Role]) -> None:
+def add_accounts(settings: ConsoleSettings, roles: Mapping[str, ConsoleRole]) -> None:
     """Write the accounts of a console, all with the password `PASSWORD`."""
     path = settings.data / FILE_NAME
     save_accounts(path, {name: _account(name, role) for name, role in roles.items()})

@@ -24,7 +24,7 @@ from pathlib import Path
 import uvicorn
 
 from tianzhou.admin import Admin
-from tianzhou.console.accounts import Role
+from tianzhou.console.accounts import ConsoleRole
 from tianzhou.console.console import Console
 from tianzhou.console.group_list import group_entries, groups_by_topic
 from tianzhou.console.layout import View
@@ -34,7 +34,7 @@ from tianzhou.console.rows_table import ListSource
 from tianzhou.console.server import application
 from tianzhou.console.sessions import Visitor
 from tianzhou.console.settings import ConsoleSettings
-from tianzhou.console.snapshot import Snapshot, Watcher
+from tianzhou.console.snapshot import ClusterSnapshot, Watcher
 from tianzhou.console.topic_list import topic_entries
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from tianzhou.model.subscription import ConsumeType, MessageModel
@@ -67,7 +67,7 @@ def fill(watcher: Watcher, topics: int, groups: int) -> None:
             group.take(
                 now_ms - (SAMPLES - sample) * 5_000, "", [ConsumeStats({MessageQueue(topic, "broker-a", 0): at})]
             )
-    watcher.now = Snapshot(
+    watcher.now = ClusterSnapshot(
         now_ms, topics=names, groups=[*group_configs], topic_entries=entries, group_entries=of_groups
     )
     watcher.now.groups_by_topic = groups_by_topic(watcher.groups)
@@ -132,7 +132,7 @@ async def measure(topics: int, groups: int) -> None:
             size = await asyncio.to_thread(get, port, path)
             times = await asyncio.to_thread(timed, lambda path=path: get(port, path))
             show(f"page {path}", times, f"{size / 1024:.0f} KiB")
-        visit = View(console, Visitor("", Role.ADMIN), "", "en")
+        visit = View(console, Visitor("", ConsoleRole.ADMIN), "", "en")
         for name, source in (("topics", topics_page.source(visit)), ("groups", groups_page.source(visit))):
             for column in source.columns:
                 state = {"sort": column.name, "desc": "1", "rows": "100"}

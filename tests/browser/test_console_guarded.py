@@ -33,7 +33,7 @@ def accounts_file(folder: Path) -> Path:
 def save_accounts(folder: Path, *, without: str = "") -> None:
     from tianzhou.console import accounts
 
-    roles = {"ada": accounts.Role.ADMIN, "vic": accounts.Role.VIEWER, "tom": accounts.Role.ADMIN}
+    roles = {"ada": accounts.ConsoleRole.ADMIN, "vic": accounts.ConsoleRole.VIEWER, "tom": accounts.ConsoleRole.ADMIN}
     made = {name: accounts.make_account(name, PASSWORD, role) for name, role in roles.items() if name != without}
     before = accounts.load_accounts(accounts_file(folder))
     accounts.save_accounts(accounts_file(folder), {name: before.get(name, one) for name, one in made.items()})

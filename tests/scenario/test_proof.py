@@ -17,7 +17,7 @@ from tianzhou.admin import Admin
 from tianzhou.bench.proof import replicas
 from tianzhou.bench.proof.acknowledged import read_lines
 from tianzhou.bench.proof.load import LoadOrder
-from tianzhou.bench.proof.run import GROUP_PREFIX, Outcome, Proof, prove
+from tianzhou.bench.proof.run import GROUP_PREFIX, ProofOutcome, ProofPlan, prove
 from tianzhou.broker.server import Broker
 from tianzhou.errors import BrokerError, ClientError
 from tianzhou.wire.codes import ResponseCode
@@ -45,8 +45,8 @@ def order(count: int | None = 200, seconds: float | None = None, rate: float = 0
     return LoadOrder("orders", count, seconds, rate, 64, 16, 20_000)
 
 
-async def proof(namesrv: str, **values: Any) -> Outcome:
-    return await prove(Proof(**{"topic": "orders", "queues": 4, "wait_s": 30.0} | values), namesrv)
+async def proof(namesrv: str, **values: Any) -> ProofOutcome:
+    return await prove(ProofPlan(**{"topic": "orders", "queues": 4, "wait_s": 30.0} | values), namesrv)
 
 
 async def test_one_broker_proves_what_it_acknowledged_and_no_group_is_left(tmp_path: Path) -> None:

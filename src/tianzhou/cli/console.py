@@ -156,7 +156,7 @@ def add(
     accounts = _import_accounts()
     path = data.expanduser() / accounts.FILE_NAME
     found = accounts.load_accounts(path)
-    account = accounts.make_account(name, _password(name), accounts.Role(role.value))
+    account = accounts.make_account(name, _password(name), accounts.ConsoleRole(role.value))
     accounts.save_accounts(path, {**found, name: account})
     _print_changed(output, f"{name} may log in as {role.value}", name=name, role=role.value)
 

@@ -26,8 +26,8 @@ from tianzhou.cli.signals import run_client
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tianzhou.bench.proof.comparison import Verdict
-    from tianzhou.bench.proof.run import Outcome, Proof
+    from tianzhou.bench.proof.comparison import ProofVerdict
+    from tianzhou.bench.proof.run import ProofOutcome, ProofPlan
 
 DEFAULT_COUNT = 1_000
 SHOWN = 20
@@ -80,7 +80,7 @@ def prove(
     Example: tianzhou prove orders --seconds 60 --copies 3
     """
     from tianzhou.bench.proof.load import LoadOrder
-    from tianzhou.bench.proof.run import Proof
+    from tianzhou.bench.proof.run import ProofPlan
 
     if acked is not None and (count is not None or seconds is not None or ledger is not None):
         raise ConfigError("--acked sends nothing, so --count, --seconds and --ledger do not go with it; give one")
@@ -89,7 +89,7 @@ def prove(
         most = count if count is not None or seconds is not None else DEFAULT_COUNT
         load = LoadOrder(topic, most, seconds, rate, size, in_flight, round(timeout * 1000))
     with ExitStack() as files:
-        proof = Proof(
+        proof = ProofPlan(
             topic=topic,
             load=load,
             acknowledged=_read(acked) if acked is not None else None,
@@ -109,7 +109,7 @@ def prove(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run(proof: Proof, namesrv: str, tls: bool | None, output: Output) -> Outcome:
+def _run(proof: ProofPlan, namesrv: str, tls: bool | None, output: Output) -> ProofOutcome:
     from tianzhou.bench.proof.run import prove as prove_it
 
     def announce(text: str) -> None:
@@ -141,7 +141,7 @@ def _opened(path: Path) -> Any:
         raise ConfigError(f"--ledger {path}: {error.strerror}; name a file that can be written") from None
 
 
-def document(outcome: Outcome, *, proven: bool) -> dict[str, Any]:
+def document(outcome: ProofOutcome, *, proven: bool) -> dict[str, Any]:
     """For programs."""
     verdict = outcome.verdict
     return {
@@ -182,7 +182,7 @@ def _missed(one: Any) -> dict[str, Any]:
     return {"key": one.key, "acknowledged_at": place, "on": list(one.on), "copies": one.copies}
 
 
-def _show(outcome: Outcome, *, failed: bool) -> None:
+def _show(outcome: ProofOutcome, *, failed: bool) -> None:
     verdict = outcome.verdict
     print_rows(
         ("broker", "address", "messages", "state"),
@@ -211,7 +211,7 @@ def _show(outcome: Outcome, *, failed: bool) -> None:
     )
 
 
-def _state(reading: Any, verdict: Verdict) -> str:
+def _state(reading: Any, verdict: ProofVerdict) -> str:
     if not reading.whole:
         return f"not read: {reading.why}" if reading.why else "not read to its end"
     behind = sum(one.longest - one.end for one in verdict.behind if one.address == reading.address)

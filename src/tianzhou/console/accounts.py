@@ -25,7 +25,7 @@ _STRANGER: Final = _hasher.hash("nobody has this password")
 """What the password of a name nobody has is compared with, so that its answer takes as long."""
 
 
-class Role(enum.StrEnum):
+class ConsoleRole(enum.StrEnum):
     """What somebody may do: look, or change as well."""
 
     VIEWER = "viewer"
@@ -42,7 +42,7 @@ class ConsoleAccount(msgspec.Struct, frozen=True):
     """
 
     name: str
-    role: Role
+    role: ConsoleRole
     password_hash: str
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ Accounts = dict[str, ConsoleAccount]
 """Accounts by name."""
 
 
-def make_account(name: str, password: str, role: Role) -> ConsoleAccount:
+def make_account(name: str, password: str, role: ConsoleRole) -> ConsoleAccount:
     """An account with a hash of its password.
 
     Raises:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class ActionOutcome(Generic[T]):
     """What became of an action.
 
     Attributes:
@@ -61,7 +61,7 @@ class Actions:
         subject: str,
         work: Callable[[], Awaitable[T]],
         details: Mapping[str, object] | None = None,
-    ) -> Outcome[T]:
+    ) -> ActionOutcome[T]:
         """Do something for a visitor.
 
         Args:
@@ -76,20 +76,20 @@ class Actions:
         first = f"refused: {refusal}" if refusal else "begun"
         begun = await self._write(visitor, address, action, subject, first, None if refusal else details)
         if refusal or begun:
-            return Outcome(refusal or begun)
+            return ActionOutcome(refusal or begun)
         end = {"id": details["id"]} if details and "id" in details else None
         try:
             value = await work()
         except (TianzhouError, ValueError, OSError) as error:
             text = str(error) or type(error).__name__
             await self._write(visitor, address, action, subject, f"failed: {text}", end)
-            return Outcome(text)
+            return ActionOutcome(text)
         except Exception:  # noqa: BLE001 - a defect of a page must not end without a word to the visitor
             _log.exception("%s of %s", action, shown(subject))
             await self._write(visitor, address, action, subject, f"failed: {DEFECT}", end)
-            return Outcome(DEFECT)
+            return ActionOutcome(DEFECT)
         await self._write(visitor, address, action, subject, "done", end)
-        return Outcome(value=value)
+        return ActionOutcome(value=value)
 
     async def _write(
         self,

@@ -14,7 +14,7 @@ from tianzhou.console.display.zones import machine_zone
 from tianzhou.console.door import host_name, is_named_here
 from tianzhou.console.proofs import Proofs
 from tianzhou.console.serving.waiting_pages import WaitingPages
-from tianzhou.console.sessions import Sessions, Tries, Visitor
+from tianzhou.console.sessions import LoginTries, Sessions, Visitor
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Watcher
 from tianzhou.console.sql import Queries
@@ -51,7 +51,7 @@ class Console:
         self.watcher = Watcher(admin, settings.refresh_s, quick)
         self.queries = Queries(admin, settings.archive)
         self.sessions = Sessions(settings.idle_minutes * 60, settings.session_hours * 3600, secrets.token_urlsafe)
-        self.tries = Tries()
+        self.tries = LoginTries()
         self.waiting_pages = WaitingPages()
         self.audit_log = audit.AuditLog(settings.data / audit.FILE_NAME)
         self.actions = Actions(self.audit_log, self.is_open, lambda: dt.datetime.now().astimezone())
@@ -60,7 +60,7 @@ class Console:
         self.zone_name = machine_zone(os.environ.get("TZ", ""), os.path.realpath("/etc/localtime"))
         self._accounts_at = 0
         self._known: accounts.Accounts = {}
-        self._everybody = Visitor("", accounts.Role.ADMIN, form_token=secrets.token_urlsafe())
+        self._everybody = Visitor("", accounts.ConsoleRole.ADMIN, form_token=secrets.token_urlsafe())
 
     @property
     def accounts(self) -> accounts.Accounts:

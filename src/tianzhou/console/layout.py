@@ -15,12 +15,12 @@ from fastapi import Request
 from nicegui import ui
 
 from tianzhou.console import texts
-from tianzhou.console.actions import Outcome
+from tianzhou.console.actions import ActionOutcome
 from tianzhou.console.console import Console
 from tianzhou.console.display import zones
 from tianzhou.console.display.frame_links import links_of_frame
 from tianzhou.console.display.live_parts import read_at, state_line
-from tianzhou.console.display.series import Point
+from tianzhou.console.display.series import SeriesPoint
 from tianzhou.console.display.zones import UTC_ZONE, Zone
 from tianzhou.console.door import ENDED, LOGIN, STATE
 from tianzhou.console.serving.content import Missing, show_content
@@ -83,7 +83,7 @@ class View:
         work: Callable[[], Awaitable[T]],
         done: str | None = "",
         details: Mapping[str, object] | None = None,
-    ) -> Outcome[T]:
+    ) -> ActionOutcome[T]:
         """Change something, and tell the visitor what became of it (`Actions.run`).
 
         Args:
@@ -272,7 +272,7 @@ def preformatted(text: str) -> ui.label:
     )
 
 
-def chart_options(title: str, lines: Mapping[str, Sequence[Point]], zone: Zone) -> dict[str, Any]:
+def chart_options(title: str, lines: Mapping[str, Sequence[SeriesPoint]], zone: Zone) -> dict[str, Any]:
     """Options of a line chart over time.
 
     Args:
@@ -306,12 +306,12 @@ class Chart:
         zone: time zone of the axis.
     """
 
-    def __init__(self, title: str, lines: Mapping[str, Sequence[Point]], zone: Zone) -> None:
+    def __init__(self, title: str, lines: Mapping[str, Sequence[SeriesPoint]], zone: Zone) -> None:
         self._title = title
         self._zone = zone
         self._chart = ui.echart(chart_options(title, lines, zone)).classes("h-64 grow basis-80")
 
-    def show(self, lines: Mapping[str, Sequence[Point]]) -> None:
+    def show(self, lines: Mapping[str, Sequence[SeriesPoint]]) -> None:
         """Draw other points."""
         self._chart.options.clear()
         self._chart.options.update(chart_options(self._title, lines, self._zone))

@@ -23,7 +23,7 @@ HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 
 
-class Named(Protocol):
+class NamedEntry(Protocol):
     """An entry of a list."""
 
     @property
@@ -35,7 +35,7 @@ class Named(Protocol):
         """Kind, one of the list's kinds."""
 
 
-N = TypeVar("N", bound=Named)
+N = TypeVar("N", bound=NamedEntry)
 SortKey = Callable[[Any], Any]
 """Returns the value of an entry in a column; None where it is unknown."""
 
@@ -105,7 +105,7 @@ def query_of(state: ListState, default: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ListPage:
     """One page of a list.
 
     Attributes:
@@ -119,7 +119,7 @@ class Cut:
     page: int
 
 
-def cut(entries: Iterable[N], state: ListState, keys: Mapping[str, SortKey]) -> Cut:
+def cut(entries: Iterable[N], state: ListState, keys: Mapping[str, SortKey]) -> ListPage:
     """Return the page of a list that a state describes. Unknown values come last in either order.
 
     Args:
@@ -138,10 +138,10 @@ def cut(entries: Iterable[N], state: ListState, keys: Mapping[str, SortKey]) -> 
         found = [one for _, one in known] + [one for value, one in values if value is None]
     last = max(-(-len(found) // state.size), 1)
     page = min(state.page, last)
-    return Cut(found[(page - 1) * state.size : page * state.size], len(found), page)
+    return ListPage(found[(page - 1) * state.size : page * state.size], len(found), page)
 
 
-def counts_of(entries: Iterable[Named]) -> dict[str, int]:
+def counts_of(entries: Iterable[NamedEntry]) -> dict[str, int]:
     """Return the number of entries of each kind."""
     counts: dict[str, int] = {}
     for one in entries:

@@ -10,7 +10,7 @@ from typing import Final
 
 from tianzhou.admin import Admin
 from tianzhou.bench.proof.load import LoadOrder
-from tianzhou.bench.proof.run import Outcome, Proof, prove
+from tianzhou.bench.proof.run import ProofOutcome, ProofPlan, prove
 from tianzhou.errors import ClientError, ConfigError, TianzhouError
 from tianzhou.supervision import start_awaited
 
@@ -24,7 +24,7 @@ LIMIT_S: Final = 180.0
 """Seconds after which a proof is ended, whatever it is doing."""
 QUEUES: Final = 4
 
-Run = Callable[..., Awaitable[Outcome]]
+Run = Callable[..., Awaitable[ProofOutcome]]
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class ProofRun:
     own: bool
     acknowledged: int = 0
     said: str = ""
-    outcome: Outcome | None = None
+    outcome: ProofOutcome | None = None
     error: str = ""
 
     @property
@@ -73,10 +73,10 @@ class Proofs:
         self._namesrv = namesrv
         self._tls = tls
         self._run = run
-        self._task: asyncio.Future[Outcome] | None = None
+        self._task: asyncio.Future[ProofOutcome] | None = None
         self.last: ProofRun | None = None
 
-    async def start(self, topic: str, count: int, size_bytes: int) -> Outcome:
+    async def start(self, topic: str, count: int, size_bytes: int) -> ProofOutcome:
         """Run a proof to its end.
 
         Args:
@@ -121,7 +121,7 @@ class Proofs:
         if self._task is not None:
             self._task.cancel()
 
-    async def _prove(self, run: ProofRun, size_bytes: int) -> Outcome:
+    async def _prove(self, run: ProofRun, size_bytes: int) -> ProofOutcome:
         if not run.own and not await self._admin.topics.exists(run.topic):
             raise ConfigError(f"topic {run.topic} does not exist; name one, or none for a topic of its own")
 
@@ -132,7 +132,7 @@ class Proofs:
             run.acknowledged = acknowledged
 
         load = LoadOrder(run.topic, run.count, None, 0, size_bytes, IN_FLIGHT, SEND_TIMEOUT_MS)
-        proof = Proof(topic=run.topic, load=load, queues=QUEUES, wait_s=WAIT_S)
+        proof = ProofPlan(topic=run.topic, load=load, queues=QUEUES, wait_s=WAIT_S)
         return await self._run(proof, self._namesrv, self._tls, announce=announce, progress=progress)
 
     async def _forget(self, run: ProofRun) -> None:

@@ -12,7 +12,7 @@ from nicegui.events import GenericEventArguments
 
 from tianzhou.console.display.live_parts import seen_text
 from tianzhou.console.layout import View, keep_in_address, live
-from tianzhou.console.lists import PAGE_SIZES, Cut, ListState, query_of, state_of
+from tianzhou.console.lists import PAGE_SIZES, ListPage, ListState, query_of, state_of
 from tianzhou.errors import TianzhouError
 
 TEXT: Final = "text"
@@ -22,7 +22,7 @@ MENU: Final = "menu"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a list.
 
     Attributes:
@@ -69,7 +69,7 @@ class RowsTable(Element, component="rows_table.js"):
     """
 
     def __init__(
-        self, columns: Sequence[Column], operations: Mapping[str, Operation], menu_label: str, nothing: str
+        self, columns: Sequence[TableColumn], operations: Mapping[str, Operation], menu_label: str, nothing: str
     ) -> None:
         super().__init__()
         # The first click on a heading sorts texts upwards. It sorts figures downwards, because the largest ones matter.
@@ -96,7 +96,7 @@ class RowsTable(Element, component="rows_table.js"):
         self._props["pagination"] = {}
         self.classes("w-full")
 
-    def show(self, rows: list[dict[str, Any]], state: ListState, found: Cut) -> None:
+    def show(self, rows: list[dict[str, Any]], state: ListState, found: ListPage) -> None:
         """Show a page. Send nothing to the browser when it already shows this page.
 
         Args:
@@ -130,9 +130,9 @@ class ListSource:
 
     kinds: Sequence[str]
     default: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     operations: Mapping[str, Operation]
-    cut: Callable[[ListState], Cut]
+    cut: Callable[[ListState], ListPage]
     row: Callable[[Any], dict[str, Any]]
     counts: Callable[[], Mapping[str, int]]
     noun: str

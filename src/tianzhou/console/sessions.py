@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tianzhou.console.accounts import Role
+from tianzhou.console.accounts import ConsoleRole
 
 MOST_SESSIONS: Final = 10_000
 MAX_COUNTED: Final = 10_000
@@ -40,7 +40,7 @@ class Visitor:
     """
 
     name: str
-    role: Role
+    role: ConsoleRole
     token: str = field(default="", repr=False)
     form_token: str = field(default="", repr=False)
     since: float = 0.0
@@ -49,7 +49,7 @@ class Visitor:
     @property
     def may_change(self) -> bool:
         """Whether actions are open to them."""
-        return self.role is Role.ADMIN
+        return self.role is ConsoleRole.ADMIN
 
 
 class Sessions:
@@ -67,7 +67,7 @@ class Sessions:
         self._make_token = make_token
         self._open: dict[str, Visitor] = {}
 
-    def begin(self, name: str, role: Role, now: float) -> Visitor:
+    def begin(self, name: str, role: ConsoleRole, now: float) -> Visitor:
         """A session of somebody whose password was right."""
         self._end_old(now)
         while len(self._open) >= MOST_SESSIONS:
@@ -113,7 +113,7 @@ class Sessions:
             del self._open[token]
 
 
-class Tries:
+class LoginTries:
     """Wrong passwords by name and address.
 
     `TRIES` wrong passwords for a name lock this name at this address. Other names are not locked, and neither is the

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Snapshot:
+class ClusterSnapshot:
     """The cluster at one time.
 
     Attributes:
@@ -103,7 +103,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ReportedTables:
     """Configurations that brokers have reported.
 
     Attributes:
@@ -119,7 +119,7 @@ class Tables:
         brokers: Collection[str],
         topics: Mapping[str, Mapping[str, TopicConfig]],
         groups: Mapping[str, Mapping[str, SubscriptionGroupConfig]],
-    ) -> Tables:
+    ) -> ReportedTables:
         """Return the configurations after new answers. Drop those of brokers that are gone.
 
         Args:
@@ -127,7 +127,7 @@ class Tables:
             topics: new configurations of topics, by broker name.
             groups: new configurations of groups, by broker name.
         """
-        return Tables(
+        return ReportedTables(
             {name: table for name, table in {**self.topics, **topics}.items() if name in brokers},
             {name: table for name, table in {**self.groups, **groups}.items() if name in brokers},
         )
@@ -162,9 +162,9 @@ class Watcher:
         self._read_again_at = 0.0
         self._rated_at = 0.0
         self._rated: set[str] = set()
-        self._tables = Tables()
+        self._tables = ReportedTables()
         self._seen = asyncio.Event()
-        self.now = Snapshot()
+        self.now = ClusterSnapshot()
         self.series = Series()
         self.topics: dict[str, TopicFigures] = {}
         self.groups: dict[str, GroupFigures] = {}
@@ -226,7 +226,7 @@ class Watcher:
             now.brokers = [replace(one, error=error) for one in now.brokers]
         self._add_rates(at_ms)
 
-    async def _read(self, at_ms: int, brokers: list[BrokerStatus]) -> Snapshot:
+    async def _read(self, at_ms: int, brokers: list[BrokerStatus]) -> ClusterSnapshot:
         """Read names and configurations of all topics and groups. A broker that does not answer keeps its last ones."""
         # The reply with 10 000 configurations may take longer than `ANSWER_WITHIN_MS`.
         masters, servers = _masters(brokers), self._admin.servers
@@ -242,7 +242,7 @@ class Watcher:
         self._read_again_at = time.monotonic() + (len(entries) + len(of_groups)) / TABLE_ROWS_A_SECOND
         _keep(self.topics, [one.name for one in entries], TopicFigures)
         _keep(self.groups, [one.name for one in of_groups], GroupFigures)
-        return Snapshot(
+        return ClusterSnapshot(
             at_ms,
             brokers,
             [one.name for one in entries if one.kind == NORMAL],
@@ -452,7 +452,7 @@ def _keep(figures: dict[str, Any], names: Iterable[str], make: Callable[[], Any]
     figures.update((name, known[name] if name in known else make()) for name in names)
 
 
-def _with(before: Snapshot, at_ms: int, brokers: list[BrokerStatus]) -> Snapshot:
+def _with(before: ClusterSnapshot, at_ms: int, brokers: list[BrokerStatus]) -> ClusterSnapshot:
     """Return the snapshot with new brokers and without an error, and with the former topics and groups."""
     return replace(before, at_ms=at_ms, brokers=brokers, error="")
 

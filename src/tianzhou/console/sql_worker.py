@@ -41,7 +41,7 @@ _BEFORE_TABLES: Final = (
 _AFTER_TABLES: Final = ("SET enable_external_access = false", "SET lock_configuration = true")
 
 
-class Refused(Exception):
+class QueryRefused(Exception):
     """The query is none that may run."""
 
 
@@ -54,11 +54,11 @@ def check(sql: str) -> None:
     try:
         statements = duckdb.extract_statements(sql)
     except duckdb.Error as error:
-        raise Refused(str(error)) from None
+        raise QueryRefused(str(error)) from None
     if len(statements) != 1:
-        raise Refused(f"{len(statements)} statements; give one SELECT")
+        raise QueryRefused(f"{len(statements)} statements; give one SELECT")
     if statements[0].type != duckdb.StatementType.SELECT:
-        raise Refused(f"{statements[0].type.name} is not allowed; only SELECT is")
+        raise QueryRefused(f"{statements[0].type.name} is not allowed; only SELECT is")
 
 
 def quoted(name: str) -> str:
@@ -225,7 +225,7 @@ def table_of(
                 batches.append(batch)
                 most_bytes -= batch.nbytes
                 if most_bytes < 0:
-                    raise Refused(
+                    raise QueryRefused(
                         f"the messages of {topic} unpack to more than a query may take; read fewer of each queue"
                     )
     table = pa.Table.from_batches(batches, schema=read)
@@ -268,7 +268,7 @@ def serve(source: IO[bytes]) -> dict[str, Any]:
         return answer(connection, sql, question["rows"], question["bytes"], Zone(question["zone"]).info) | {
             "counts": counts
         }
-    except (Refused, TianzhouError, duckdb.Error, pa.ArrowException, decimal.DecimalException) as error:
+    except (QueryRefused, TianzhouError, duckdb.Error, pa.ArrowException, decimal.DecimalException) as error:
         return {"error": str(error)}
     except (MemoryError, RecursionError, OverflowError, ValueError) as error:
         return {"error": f"{type(error).__name__}: {error}".rstrip(": ")}

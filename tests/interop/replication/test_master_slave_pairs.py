@@ -17,7 +17,7 @@ from toolchain import SERVERS, ToolchainMissingError
 
 from tianzhou import sync
 from tianzhou.bench.proof.load import LoadOrder
-from tianzhou.bench.proof.run import Proof, prove
+from tianzhou.bench.proof.run import ProofPlan, prove
 from tianzhou.model import Message, SendStatus
 from waiting import until
 
@@ -171,7 +171,7 @@ def test_our_slave_has_topics_groups_and_offsets_of_its_master(pair: Pair) -> No
 
 
 def test_a_proof_reads_both_and_they_agree(pair: Pair) -> None:
-    proof = Proof(
+    proof = ProofPlan(
         topic=PROVED, queues=QUEUES, load=LoadOrder(PROVED, 300, None, 0, 100, 16, 30_000), copies=2, wait_s=120
     )
     outcome = asyncio.run(prove(proof, pair.namesrv))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.bench.proof.acknowledged import line_of, read_lines
-from tianzhou.bench.proof.comparison import Place, QueueReading, Reading, Verdict, compare, majority
+from tianzhou.bench.proof.comparison import MessagePlace, ProofVerdict, QueueReading, Reading, compare, majority
 from tianzhou.bench.proof.promises import left_out
 from tianzhou.errors import ConfigError
 
@@ -20,8 +20,8 @@ def replica(address: str, *keys: str, broker: str = "broker-a", begin: int = 0, 
     return Reading(broker, address, {0: QueueReading(begin, list(keys))}, whole=whole)
 
 
-def check(acknowledged: str, *readings: Reading, copies: int = 0, consumed: str | None = None) -> Verdict:
-    promised = {key: Place("broker-a", 0, offset) for offset, key in enumerate(acknowledged)}
+def check(acknowledged: str, *readings: Reading, copies: int = 0, consumed: str | None = None) -> ProofVerdict:
+    promised = {key: MessagePlace("broker-a", 0, offset) for offset, key in enumerate(acknowledged)}
     sets = {reading.broker: copies for reading in readings}
     return compare(promised, readings, sets, Counter(acknowledged if consumed is None else consumed))
 
@@ -154,8 +154,8 @@ def test_what_was_taken_from_a_majority_is_always_found_out(data: st.DataObject)
 
 
 def test_the_file_of_acknowledged_messages_is_read_as_it_is_written() -> None:
-    lines = [line_of("K1", Place("broker-a", 3, 1071)), "# by hand\n", "\n", "K2\n", "K1 other 0 0\n", "half"]
-    assert read_lines(lines, "f") == {"K1": Place("broker-a", 3, 1071), "K2": None}
+    lines = [line_of("K1", MessagePlace("broker-a", 3, 1071)), "# by hand\n", "\n", "K2\n", "K1 other 0 0\n", "half"]
+    assert read_lines(lines, "f") == {"K1": MessagePlace("broker-a", 3, 1071), "K2": None}
 
 
 @pytest.mark.parametrize("line", ["K1 broker-a\n", "K1 broker-a x 1\n", "K1 broker-a 1 -1\n", "K" * 300 + "\n"])

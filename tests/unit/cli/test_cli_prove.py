@@ -12,29 +12,29 @@ import pytest
 
 from tianzhou.bench.proof import run as proof_run
 from tianzhou.bench.proof.comparison import QueueReading, Reading, compare
-from tianzhou.bench.proof.run import Outcome, Proof
+from tianzhou.bench.proof.run import ProofOutcome, ProofPlan
 
 Run = Callable[..., tuple[int, str, str]]
 MASTER, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911"
 
 
-def outcome(*, slave: str, consumed: str = "kmn", acknowledged: str = "kmn") -> Outcome:
+def outcome(*, slave: str, consumed: str = "kmn", acknowledged: str = "kmn") -> ProofOutcome:
     readings = [
         Reading("broker-a", MASTER, {0: QueueReading(0, list("kmn"))}, whole=True),
         Reading("broker-a", SLAVE, {0: QueueReading(0, list(slave))}, whole=True),
     ]
     verdict = compare(dict.fromkeys(acknowledged), readings, {}, Counter(consumed))
-    return Outcome(verdict, readings, Counter({"SLAVE_NOT_AVAILABLE": 2}), ["broker-a: a note"], 1.5)
+    return ProofOutcome(verdict, readings, Counter({"SLAVE_NOT_AVAILABLE": 2}), ["broker-a: a note"], 1.5)
 
 
 @pytest.fixture
-def proving(monkeypatch: pytest.MonkeyPatch) -> Callable[[Outcome], list[Proof]]:
+def proving(monkeypatch: pytest.MonkeyPatch) -> Callable[[ProofOutcome], list[ProofPlan]]:
     """Has the next proof end as it should, and notes what was to be proved."""
 
-    def prepare(ended: Outcome) -> list[Proof]:
-        asked: list[Proof] = []
+    def prepare(ended: ProofOutcome) -> list[ProofPlan]:
+        asked: list[ProofPlan] = []
 
-        async def prove(proof: Proof, *arguments: Any, **more: Any) -> Outcome:
+        async def prove(proof: ProofPlan, *arguments: Any, **more: Any) -> ProofOutcome:
             asked.append(proof)
             return ended
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("nicegui", reason="the console's packages are not installed")
 
-from tianzhou.console.accounts import Role, check_password, load_accounts, make_account, save_accounts
+from tianzhou.console.accounts import ConsoleRole, check_password, load_accounts, make_account, save_accounts
 from tianzhou.console.actions import DEFECT, OVER, VIEWER, Actions
 from tianzhou.console.audit import AuditLog
 from tianzhou.console.sessions import Visitor
@@ -24,14 +24,14 @@ PASSWORD = "correct horse battery"
 
 def test_passwords_are_hashed_and_the_file_is_the_owners(tmp_path: Path) -> None:
     path = tmp_path / "console" / "accounts.json"
-    save_accounts(path, {"alice": make_account("alice", PASSWORD, Role.ADMIN)})
+    save_accounts(path, {"alice": make_account("alice", PASSWORD, ConsoleRole.ADMIN)})
     assert path.stat().st_mode & 0o777 == 0o600
     assert PASSWORD not in path.read_text()
     accounts = load_accounts(path)
     assert PASSWORD not in repr(accounts)
     found = check_password(accounts, "alice", PASSWORD)
     assert found is not None
-    assert found.role is Role.ADMIN
+    assert found.role is ConsoleRole.ADMIN
     assert check_password(accounts, "alice", PASSWORD + "!") is None
     assert check_password(accounts, "bob", PASSWORD) is None
 
@@ -42,7 +42,7 @@ def test_passwords_are_hashed_and_the_file_is_the_owners(tmp_path: Path) -> None
 )
 def test_names_and_passwords_that_cannot_be(name: str, password: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        make_account(name, password, Role.VIEWER)
+        make_account(name, password, ConsoleRole.VIEWER)
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[{}]", b"\xff", b"[" * 100])
@@ -54,7 +54,7 @@ def test_a_file_that_is_none_is_refused_by_name(tmp_path: Path, content: bytes) 
 
 
 async def act(
-    tmp_path: Path, role: Role, open_: bool = True, error: Exception | None = None
+    tmp_path: Path, role: ConsoleRole, open_: bool = True, error: Exception | None = None
 ) -> tuple[str, list[str], int]:
     """Error of an action, outcomes in the audit log, and how often it was done."""
     log, done = AuditLog(tmp_path / "audit.log"), []
@@ -70,22 +70,22 @@ async def act(
 
 
 async def test_what_an_admin_does_is_written_down_before_and_after(tmp_path: Path) -> None:
-    assert await act(tmp_path, Role.ADMIN) == ("", ["done", "begun"], 1)
+    assert await act(tmp_path, ConsoleRole.ADMIN) == ("", ["done", "begun"], 1)
 
 
 async def test_what_fails_is_said_and_written_down(tmp_path: Path) -> None:
-    found = await act(tmp_path, Role.ADMIN, error=TianzhouError("no such topic"))
+    found = await act(tmp_path, ConsoleRole.ADMIN, error=TianzhouError("no such topic"))
     assert found == ("no such topic", ["failed: no such topic", "begun"], 1)
 
 
 async def test_a_defect_is_logged_and_said_to_be_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert (await act(tmp_path, Role.ADMIN, error=AttributeError("no such thing")))[0] == DEFECT
+    assert (await act(tmp_path, ConsoleRole.ADMIN, error=AttributeError("no such thing")))[0] == DEFECT
     assert "no such thing" in caplog.text
 
 
 async def test_viewers_and_ended_sessions_change_nothing(tmp_path: Path) -> None:
-    assert await act(tmp_path, Role.VIEWER) == (VIEWER, [f"refused: {VIEWER}"], 0)
-    assert (await act(tmp_path, Role.ADMIN, open_=False))[::2] == (OVER, 0)
+    assert await act(tmp_path, ConsoleRole.VIEWER) == (VIEWER, [f"refused: {VIEWER}"], 0)
+    assert (await act(tmp_path, ConsoleRole.ADMIN, open_=False))[::2] == (OVER, 0)
 
 
 async def test_without_its_line_in_the_audit_log_nothing_is_done(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_without_its_line_in_the_audit_log_nothing_is_done(tmp_path: Path)
     async def work() -> None:
         done.append(1)
 
-    outcome = await actions.run(Visitor("alice", Role.ADMIN), "", "delete topic", "orders", work)
+    outcome = await actions.run(Visitor("alice", ConsoleRole.ADMIN), "", "delete topic", "orders", work)
     assert "audit log" in outcome.error
     assert not done
 
@@ -120,8 +120,8 @@ async def test_details_of_a_change_are_in_its_first_line_whole_and_its_id_in_bot
     async def work() -> None:
         return None
 
-    assert (await actions.run(Visitor("alice", Role.ADMIN), "::1", "reset offsets", "g", work, details)).done
-    refused = Visitor("vic", Role.VIEWER)
+    assert (await actions.run(Visitor("alice", ConsoleRole.ADMIN), "::1", "reset offsets", "g", work, details)).done
+    refused = Visitor("vic", ConsoleRole.VIEWER)
     await actions.run(refused, "::1", "reset offsets", "g", work, details)
     last, end, first = log.tail(10)
     assert (first["outcome"], first["id"], first["who"]) == ("begun", "c1", "alice")
@@ -170,5 +170,5 @@ def test_the_language_is_what_was_chosen_or_what_the_browser_prefers() -> None:
 
 
 async def test_many_actions_at_once_are_all_written(tmp_path: Path) -> None:
-    await asyncio.gather(*(act(tmp_path, Role.ADMIN) for _ in range(20)))
+    await asyncio.gather(*(act(tmp_path, ConsoleRole.ADMIN) for _ in range(20)))
     assert len(AuditLog(tmp_path / "audit.log").tail(100)) == 40

@@ -11,15 +11,15 @@ import pytest
 pytest.importorskip("nicegui", reason="the console's packages are not installed")
 
 from console_probe import add_accounts, log_in, served_console, visitor_at
-from tianzhou.console.accounts import FILE_NAME, Role
+from tianzhou.console.accounts import FILE_NAME, ConsoleRole
 from tianzhou.console.door import COOKIE, STATE, Door, host_name, is_named_here, is_same_origin
 from tianzhou.console.login import local_path
 from tianzhou.console.sessions import (
     MAX_COUNTED,
     TRIES,
     TRIES_OF_ADDRESS,
+    LoginTries,
     Sessions,
-    Tries,
     Visitor,
     network_of,
     same_token,
@@ -27,7 +27,7 @@ from tianzhou.console.sessions import (
 from tianzhou.console.settings import ConsoleSettings, check_proxies
 from tianzhou.errors import ConfigError
 
-VISITOR = Visitor("alice", Role.ADMIN)
+VISITOR = Visitor("alice", ConsoleRole.ADMIN)
 
 
 @pytest.mark.parametrize(
@@ -116,17 +116,17 @@ def test_after_the_log_in_nobody_is_sent_elsewhere(wanted: str, path: str) -> No
 def test_sessions_end_when_idle_when_old_and_when_told() -> None:
     tokens = iter(f"token-{number}" for number in range(20))
     sessions = Sessions(60, 300, lambda: next(tokens))
-    alice, bob = sessions.begin("alice", Role.ADMIN, 0.0), sessions.begin("bob", Role.VIEWER, 0.0)
+    alice, bob = sessions.begin("alice", ConsoleRole.ADMIN, 0.0), sessions.begin("bob", ConsoleRole.VIEWER, 0.0)
     assert sessions.find(alice.token, 59.0) is alice
     assert sessions.find(bob.token, 61.0) is None
     for now in range(100, 300, 50):
         assert sessions.find(alice.token, float(now)) is alice
     assert not sessions.is_open(alice, 301.0)
     assert sessions.find(alice.token, 301.0) is None
-    carol = sessions.begin("carol", Role.VIEWER, 400.0)
+    carol = sessions.begin("carol", ConsoleRole.VIEWER, 400.0)
     sessions.end(carol.token)
     assert sessions.find(carol.token, 400.0) is None
-    dave = sessions.begin("dave", Role.VIEWER, 400.0)
+    dave = sessions.begin("dave", ConsoleRole.VIEWER, 400.0)
     sessions.end_all_of("dave")
     assert not sessions.is_open(dave, 400.0)
 
@@ -169,13 +169,13 @@ async def test_a_session_is_used_by_pages_and_by_what_is_done_on_them() -> None:
 
 def test_an_open_page_alone_does_not_keep_a_session() -> None:
     sessions = Sessions(60, 300, lambda: "token")
-    sessions.begin("alice", Role.ADMIN, 0.0)
+    sessions.begin("alice", ConsoleRole.ADMIN, 0.0)
     assert all(sessions.find("token", float(now), used=False) for now in range(0, 61, 10))
     assert sessions.find("token", 61.0, used=False) is None
 
 
 def test_the_sixth_wrong_password_for_a_name_waits_at_its_address_alone() -> None:
-    tries = Tries()
+    tries = LoginTries()
     for now in range(TRIES):
         assert tries.wait_s("alice", "10.0.0.6", float(now)) == 0.0
         tries.failed("alice", "10.0.0.6", float(now))
@@ -188,7 +188,7 @@ def test_the_sixth_wrong_password_for_a_name_waits_at_its_address_alone() -> Non
 
 
 def test_an_address_that_guesses_for_many_names_waits() -> None:
-    tries = Tries()
+    tries = LoginTries()
     for number in range(TRIES_OF_ADDRESS):
         assert tries.wait_s(f"name {number}", "10.0.0.6", 1.0) == 0.0
         tries.failed(f"name {number}", "10.0.0.6", 1.0)
@@ -198,7 +198,7 @@ def test_an_address_that_guesses_for_many_names_waits() -> None:
 
 
 def test_addresses_that_one_machine_may_use_count_as_one() -> None:
-    tries = Tries()
+    tries = LoginTries()
     for number in range(TRIES):
         tries.failed("alice", f"2001:db8::{number:x}", 1.0)
     assert tries.wait_s("alice", "2001:db8::ffff", 1.0) == 300.0
@@ -209,7 +209,7 @@ def test_addresses_that_one_machine_may_use_count_as_one() -> None:
 
 
 def test_counters_of_wrong_passwords_are_bounded() -> None:
-    tries = Tries()
+    tries = LoginTries()
     for number in range(2 * MAX_COUNTED):
         tries.failed("alice", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 1.0)
         if number % 100 == 0:
@@ -234,7 +234,7 @@ async def test_only_trusted_proxies_name_the_address_of_a_visitor(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, proxies: tuple[str, ...], known: str
 ) -> None:
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True, trusted_proxies=proxies)
-    add_accounts(settings, {"alice": Role.ADMIN})
+    add_accounts(settings, {"alice": ConsoleRole.ADMIN})
     # The proxy appends the address that it sees. What stands before it is the visitor's claim.
     forwarded = {"x-forwarded-for": "198.51.100.1, 203.0.113.9"}
     async with served_console(settings) as console, visitor_at(console) as visitor:
@@ -245,7 +245,7 @@ async def test_only_trusted_proxies_name_the_address_of_a_visitor(
 
 async def test_five_wrong_passwords_lock_no_other_name(tmp_path: Path) -> None:
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True)
-    add_accounts(settings, {"alice": Role.ADMIN, "bob": Role.VIEWER})
+    add_accounts(settings, {"alice": ConsoleRole.ADMIN, "bob": ConsoleRole.VIEWER})
     async with served_console(settings) as console, visitor_at(console) as visitor:
         codes = [(await log_in(visitor, "alice", "wrong")).status_code for _ in range(TRIES + 1)]
         assert codes == [403] * TRIES + [429]
@@ -254,7 +254,7 @@ async def test_five_wrong_passwords_lock_no_other_name(tmp_path: Path) -> None:
 
 async def test_accounts_that_cannot_be_read_end_in_words(tmp_path: Path) -> None:
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True)
-    add_accounts(settings, {"alice": Role.ADMIN})
+    add_accounts(settings, {"alice": ConsoleRole.ADMIN})
     async with served_console(settings) as console, visitor_at(console) as visitor:
         (tmp_path / FILE_NAME).write_text("no JSON")
         found = await visitor.get("/topics")

@@ -15,11 +15,11 @@ pytest.importorskip("nicegui", reason="the console's packages are not installed"
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.console.display.freshness import LATE_MS, Freshness, State, freshness, silent_brokers
 from tianzhou.console.display.live_parts import CHECK_EVERY_S, warnings
-from tianzhou.console.display.series import Point, Series
+from tianzhou.console.display.series import Series, SeriesPoint
 from tianzhou.console.display.zones import Zone
 from tianzhou.console.layout import View, chart_options
 from tianzhou.console.measures import TopicFigures
-from tianzhou.console.snapshot import ANSWER_WITHIN_MS, Snapshot, Watcher
+from tianzhou.console.snapshot import ANSWER_WITHIN_MS, ClusterSnapshot, Watcher
 from tianzhou.errors import RequestTimeout
 from tianzhou.model import BrokerData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.testing import run_virtual
@@ -48,12 +48,12 @@ def test_the_age_of_figures(last_ms: int, now_ms: int, failure: str, expected: F
 
 
 def test_a_page_names_the_servers_that_do_not_answer() -> None:
-    now = Snapshot(1_000, [A, B_SILENT], error="cannot connect to n:9876")
+    now = ClusterSnapshot(1_000, [A, B_SILENT], error="cannot connect to n:9876")
     lines = warnings(ENGLISH, now, freshness(1_000, 8_000, now.error))
     assert lines[0] == "The state of the cluster cannot be read: cannot connect to n:9876"
     assert "7 s ago" in lines[1]
     assert lines[2:] == ["Broker broker-b 0 (b:1) does not answer: no answer within 2000 ms"]
-    assert warnings(ENGLISH, Snapshot(1_000, [A, B]), freshness(1_000, 2_000, "")) == []
+    assert warnings(ENGLISH, ClusterSnapshot(1_000, [A, B]), freshness(1_000, 2_000, "")) == []
     assert silent_brokers([A, B]) == []
 
 
@@ -65,7 +65,7 @@ def test_a_series_without_figures_has_a_gap_in_its_chart() -> None:
     series.interrupt(["in"], 2_000)
     series.interrupt(["in"], 3_000)
     series.add("in", 4_000, 5.0)
-    assert series.of("in") == [Point(1_000, 3.0), Point(2_000, None), Point(4_000, 5.0)]
+    assert series.of("in") == [SeriesPoint(1_000, 3.0), SeriesPoint(2_000, None), SeriesPoint(4_000, 5.0)]
     (line,) = chart_options("", {"in": series.of("in")}, Zone())["series"]
     assert [value for _, value in line["data"]] == [3.0, None, 5.0]
 

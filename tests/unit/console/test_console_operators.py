@@ -16,8 +16,8 @@ from tianzhou.admin.accounts import AccountFiles
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.admin.replicas import Lag
 from tianzhou.admin.send_limits import LimitStatus
-from tianzhou.bench.proof.comparison import Reading, Verdict
-from tianzhou.bench.proof.run import Outcome
+from tianzhou.bench.proof.comparison import ProofVerdict, Reading
+from tianzhou.bench.proof.run import ProofOutcome
 from tianzhou.console.display.zones import Zone
 from tianzhou.console.forms import key_change
 from tianzhou.console.layout import cell_address
@@ -33,7 +33,7 @@ from tianzhou.console.pages import (
     proof,
 )
 from tianzhou.console.proofs import MOST_MESSAGES, TOPIC_PREFIX, Proofs
-from tianzhou.console.snapshot import Snapshot
+from tianzhou.console.snapshot import ClusterSnapshot
 from tianzhou.console.texts import TEXTS
 from tianzhou.doctor import Finding, Severity
 from tianzhou.errors import ClientError, ConfigError
@@ -47,7 +47,7 @@ FAILING = BrokerStatus(
     "c", "broker-b", 0, "127.0.0.1:3",
     {"taskTroubles": '[{"task": "flush", "why": "disk full", "count": 3, "sinceMs": 1000}]'},
 )  # fmt: skip
-NOW = Snapshot(1, [MASTER, SLAVE, FAILING])
+NOW = ClusterSnapshot(1, [MASTER, SLAVE, FAILING])
 UTC = Zone()
 
 
@@ -89,7 +89,7 @@ def test_processes_of_a_cluster() -> None:
 def test_versions_have_one_form() -> None:
     runtime = {"brokerVersionDesc": "V5_3_3", "tianzhouVersion": "0.1.0"}
     ours, apache = (BrokerStatus("c", "b", 0, "a:1", found) for found in (runtime, {"brokerVersionDesc": "V4_9_7"}))
-    rows = dashboard.broker_rows(Snapshot(1, [ours, apache, SLAVE]))
+    rows = dashboard.broker_rows(ClusterSnapshot(1, [ours, apache, SLAVE]))
     assert [row["version"] for row in rows] == ["V5_3_3 (Tianzhou 0.1.0)", "V4_9_7", ""]
     (row,) = producers.connection_rows([Connection("a", version=479)])
     assert row["version"] == "V5_3_3"
@@ -260,11 +260,13 @@ def proofs(run: Any, *there: str, admin: Admin | None = None) -> Proofs:
     return Proofs(admin or Admin(*there), "n:1", None, run)  # type: ignore[arg-type]
 
 
-OUTCOME = Outcome(Verdict(acknowledged=3, on_majority=3, consumed=3), [Reading("broker-a", "a:1", whole=True)])
+OUTCOME = ProofOutcome(
+    ProofVerdict(acknowledged=3, on_majority=3, consumed=3), [Reading("broker-a", "a:1", whole=True)]
+)
 
 
 async def test_a_proof_of_its_own_topic_leaves_nothing_behind() -> None:
-    async def run(proof: Any, namesrv: str, tls: Any, *, announce: Any, progress: Any) -> Outcome:
+    async def run(proof: Any, namesrv: str, tls: Any, *, announce: Any, progress: Any) -> ProofOutcome:
         announce("sending")
         progress(3)
         return OUTCOME
@@ -283,7 +285,7 @@ async def test_a_proof_of_its_own_topic_leaves_nothing_behind() -> None:
 async def test_a_proof_is_cancelled_and_another_one_waits_for_its_end() -> None:
     begun = asyncio.Event()
 
-    async def run(*_: Any, **__: Any) -> Outcome:
+    async def run(*_: Any, **__: Any) -> ProofOutcome:
         begun.set()
         await asyncio.Event().wait()
         return OUTCOME
@@ -310,7 +312,7 @@ async def test_a_proof_is_cancelled_and_another_one_waits_for_its_end() -> None:
     ],
 )  # fmt: skip
 async def test_proofs_that_are_not_begun(topic: str, count: int, size: int, says: str) -> None:
-    async def run(*_: Any, **__: Any) -> Outcome:
+    async def run(*_: Any, **__: Any) -> ProofOutcome:
         raise AssertionError
 
     with pytest.raises((ConfigError, ClientError), match=says):
@@ -318,8 +320,8 @@ async def test_proofs_that_are_not_begun(topic: str, count: int, size: int, says
 
 
 def test_what_a_proof_complains_of() -> None:
-    verdict = Verdict(acknowledged=2, on_majority=1, consumed=1, not_consumed=("k1",))
-    outcome = Outcome(verdict, [Reading("broker-a", "a:1", why="refused")])
+    verdict = ProofVerdict(acknowledged=2, on_majority=1, consumed=1, not_consumed=("k1",))
+    outcome = ProofOutcome(verdict, [Reading("broker-a", "a:1", why="refused")])
     outcome.failures["timeout"] = 2
     assert proof.complaints(outcome) == [("proof.not.consumed", 1, ["k1"]), ("proof.failures", 1, ["timeout (2)"])]
     assert [row["state"] for row in proof.replica_rows(outcome)] == ["refused"]

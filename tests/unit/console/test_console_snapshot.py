@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("nicegui", reason="the console's packages are not installed")
 
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.console.accounts import Role
+from tianzhou.console.accounts import ConsoleRole
 from tianzhou.console.layout import View
 from tianzhou.console.lists import state_of
 from tianzhou.console.pages import groups as groups_page
@@ -206,7 +206,7 @@ class Texts:
     """A view that counts the texts that pages request."""
 
     def __init__(self, console: Any) -> None:
-        self.view = View(console, Visitor("ada", Role.ADMIN), "", "zh")
+        self.view = View(console, Visitor("ada", ConsoleRole.ADMIN), "", "zh")
         self.console, self.visitor, self.time = console, self.view.visitor, self.view.time
         self.asked = 0
 

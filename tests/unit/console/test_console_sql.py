@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tianzhou.console import sql
 from tianzhou.console.display.zones import Zone
-from tianzhou.console.sql_worker import Refused, answer, check, close_doors, connect, table_of
+from tianzhou.console.sql_worker import QueryRefused, answer, check, close_doors, connect, table_of
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
 from tianzhou.records.codec import Record, encode_record
@@ -61,7 +61,7 @@ def test_a_select_is_answered() -> None:
     ],
 )  # fmt: skip
 def test_only_one_select_is_allowed(query: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"\w"):
+    with pytest.raises(QueryRefused, match=r"\w"):
         check(query.format(file=tmp_path / "written"))
     assert not list(tmp_path.iterdir())
 

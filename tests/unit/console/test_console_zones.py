@@ -16,7 +16,7 @@ pytest.importorskip("nicegui", reason="the console's packages are not installed"
 import httpx
 
 from tianzhou.console.display import zones
-from tianzhou.console.display.series import Point
+from tianzhou.console.display.series import SeriesPoint
 from tianzhou.console.display.zones import Zone
 from tianzhou.console.forms import offsets
 from tianzhou.console.layout import View, chart_options
@@ -103,7 +103,7 @@ def test_an_address_means_one_time_in_every_zone() -> None:
 
 
 def test_the_axis_of_a_chart_shows_the_zone() -> None:
-    options = chart_options("", {"in": [Point(NOON_MS, 1.0), Point(NOON_MS + 1_000, None)]}, BERLIN)
+    options = chart_options("", {"in": [SeriesPoint(NOON_MS, 1.0), SeriesPoint(NOON_MS + 1_000, None)]}, BERLIN)
     assert options["useUTC"]
     assert options["series"][0]["data"] == [[NOON_MS + 3_600_000, 1.0], [NOON_MS + 3_601_000, None]]
 

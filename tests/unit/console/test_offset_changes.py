@@ -15,8 +15,8 @@ from tianzhou.console.audit import AuditLog
 from tianzhou.console.changes.offset_changes import (
     REFUSED,
     RecordedChange,
-    Step,
     UndoState,
+    UndoStep,
     change_rows,
     changes_of_now,
     details_of,
@@ -174,7 +174,7 @@ def test_the_button_is_in_the_last_line_of_a_change() -> None:
 
 
 def test_every_step_and_state_has_its_words() -> None:
-    keys = [f"undo.step.{one}" for one in Step]
+    keys = [f"undo.step.{one}" for one in UndoStep]
     keys += [f"undo.{what}.{one}" for one in UndoState if one is not UndoState.OPEN for what in ("reason", "state")]
     assert [key for key in keys if key not in TEXTS] == []
 
@@ -219,12 +219,12 @@ def test_what_an_undo_does_to_a_queue(
 ) -> None:
     undo = undo_of(recorded(before, after), [OffsetChange(queue(), current, target)])
     (one,) = undo.queues
-    assert (one.step, one.since) == (Step(step), since)
+    assert (one.step, one.since) == (UndoStep(step), since)
     assert (one.now.skipped, one.now.repeated) == (skipped, repeated)
-    moves = Step(step) in (Step.BACK, Step.EXPIRED)
+    moves = UndoStep(step) in (UndoStep.BACK, UndoStep.EXPIRED)
     assert undo.changes == ([OffsetChange(queue(), current, target)] if moves else [])
     assert undo.may_run is moves
-    assert bool(undo.refusals) is (Step(step) in REFUSED)
+    assert bool(undo.refusals) is (UndoStep(step) in REFUSED)
     (row,) = undo_rows(undo)
     assert (row["before"], row["after"], row["now"]) == (before, after, "-" if current is None else current)
 
@@ -232,7 +232,7 @@ def test_what_an_undo_does_to_a_queue(
 def test_one_queue_that_would_lose_messages_refuses_the_whole_undo() -> None:
     change = RecordedChange("c1", "billing", "orders", (OffsetChange(queue(0), 5, 20), OffsetChange(queue(1), 5, 20)))
     undo = undo_of(change, [OffsetChange(queue(0), 20, 5), OffsetChange(queue(1), 2, 5)])
-    assert [one.step for one in undo.queues] == [Step.BACK, Step.REWOUND]
+    assert [one.step for one in undo.queues] == [UndoStep.BACK, UndoStep.REWOUND]
     assert not undo.may_run
 
 
@@ -241,7 +241,7 @@ def test_a_queue_without_an_earlier_offset_stays_where_it_is() -> None:
         "c1", "billing", "orders", (OffsetChange(queue(0), 5, 20), OffsetChange(queue(1), None, 20))
     )
     undo = undo_of(change, [OffsetChange(queue(0), 20, 5)])
-    assert [one.step for one in undo.queues] == [Step.BACK, Step.NEW]
+    assert [one.step for one in undo.queues] == [UndoStep.BACK, UndoStep.NEW]
     assert undo.changes == [OffsetChange(queue(0), 20, 5)]
     assert undo.may_run
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tianzhou.bench.proof.comparison import Place
+from tianzhou.bench.proof.comparison import MessagePlace
 from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
 
@@ -15,12 +15,12 @@ MOST_KEYS = 20_000_000
 LONGEST_KEY = 255
 
 
-def line_of(key: str, place: Place) -> str:
+def line_of(key: str, place: MessagePlace) -> str:
     """The line of an acknowledged message, with its end."""
     return f"{key} {place.broker} {place.queue_id} {place.offset}\n"
 
 
-def read_lines(lines: Iterable[str], source: str) -> dict[str, Place | None]:
+def read_lines(lines: Iterable[str], source: str) -> dict[str, MessagePlace | None]:
     """Keys with the places where they were acknowledged; of a key that is there twice, the first.
 
     Empty lines, and those that begin with `#`, are passed over; so is a last line without an end, which its writer had
@@ -33,7 +33,7 @@ def read_lines(lines: Iterable[str], source: str) -> dict[str, Place | None]:
     Raises:
         ConfigError: a line is something else, or there are more than 20 million.
     """
-    found: dict[str, Place | None] = {}
+    found: dict[str, MessagePlace | None] = {}
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or line.startswith("#") or not line.endswith("\n"):
@@ -44,7 +44,7 @@ def read_lines(lines: Iterable[str], source: str) -> dict[str, Place | None]:
     return found
 
 
-def _place(words: list[str], where: str) -> Place | None:
+def _place(words: list[str], where: str) -> MessagePlace | None:
     key, *rest = words
     if len(key) > LONGEST_KEY:
         raise ConfigError(f"{where}: a key of {len(key)} characters; unique keys have 32, and {LONGEST_KEY} at most")
@@ -52,4 +52,4 @@ def _place(words: list[str], where: str) -> Place | None:
         return None
     if len(rest) != 3 or not all(text.isascii() and text.isdecimal() for text in rest[1:]):
         raise ConfigError(f"{where}: {shown(' '.join(words))}: write KEY, or KEY BROKER QUEUE OFFSET")
-    return Place(rest[0], int(rest[1]), int(rest[2]))
+    return MessagePlace(rest[0], int(rest[1]), int(rest[2]))

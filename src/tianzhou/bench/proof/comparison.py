@@ -15,7 +15,7 @@ MISSING: Final = ""
 """In the place of a key where a queue has no message at an offset."""
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a message is: a queue of a broker name, and the offset there."""
 
     broker: str
@@ -82,15 +82,15 @@ class Reading:
         in_queues = sum(len(queue.keys) - queue.keys.count(MISSING) for queue in self.queues.values())
         return in_queues + sum(map(len, self.found.values()))
 
-    def places(self) -> Iterator[tuple[str, Place]]:
+    def places(self) -> Iterator[tuple[str, MessagePlace]]:
         """Every key with its place."""
         for queue_id, queue in self.queues.items():
             for number, key in enumerate(queue.keys):
                 if key:
-                    yield key, Place(self.broker, queue_id, queue.begin + number)
+                    yield key, MessagePlace(self.broker, queue_id, queue.begin + number)
         for key, places in self.found.items():
             for queue_id, offset in places:
-                yield key, Place(self.broker, queue_id, offset)
+                yield key, MessagePlace(self.broker, queue_id, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Missed:
     """
 
     key: str
-    place: Place | None
+    place: MessagePlace | None
     on: tuple[str, ...]
     copies: int
 
@@ -116,7 +116,7 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplicaDifference:
     """An offset at which replicas of a set hold different messages.
 
     Attributes:
@@ -124,7 +124,7 @@ class Difference:
         keys: what each replica has there, by address; `MISSING` for nothing.
     """
 
-    place: Place
+    place: MessagePlace
     keys: dict[str, str]
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ class Repeated:
 
     key: str
     times: int
-    places: tuple[Place, ...] = ()
+    places: tuple[MessagePlace, ...] = ()
 
     def __str__(self) -> str:
         where = f": {', '.join(map(str, self.places))}" if self.places else ""
@@ -173,7 +173,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProofVerdict:
     """What a comparison found.
 
     Attributes:
@@ -195,7 +195,7 @@ class Verdict:
     lost: tuple[Missed, ...] = ()
     unproven: tuple[Missed, ...] = ()
     not_consumed: tuple[str, ...] = ()
-    differing: tuple[Difference, ...] = ()
+    differing: tuple[ReplicaDifference, ...] = ()
     behind: tuple[Behind, ...] = ()
     stored_twice: tuple[Repeated, ...] = ()
     consumed_twice: tuple[Repeated, ...] = ()
@@ -217,11 +217,11 @@ def majority(copies: int) -> int:
 
 
 def compare(
-    acknowledged: Mapping[str, Place | None],
+    acknowledged: Mapping[str, MessagePlace | None],
     readings: Sequence[Reading],
     copies: Mapping[str, int],
     consumed: Mapping[str, int],
-) -> Verdict:
+) -> ProofVerdict:
     """Compare what was promised with what is there.
 
     Args:
@@ -234,7 +234,7 @@ def compare(
     for reading in readings:
         sets[reading.broker].append(reading)
     holders: dict[str, dict[str, set[str]]] = {name: defaultdict(set) for name in sets}
-    places: dict[str, set[Place]] = defaultdict(set)
+    places: dict[str, set[MessagePlace]] = defaultdict(set)
     for reading in readings:
         of_set = holders[reading.broker]
         for key, place in reading.places():
@@ -260,7 +260,7 @@ def compare(
         if not stored:
             (unproven if possible else lost).append(Missed(key, promised, best, size))
     missed = [key for key in acknowledged if not consumed.get(key)]
-    return Verdict(
+    return ProofVerdict(
         acknowledged=len(acknowledged),
         on_majority=len(acknowledged) - len(lost) - len(unproven),
         consumed=len(acknowledged) - len(missed),
@@ -285,7 +285,7 @@ def _queues(members: Iterable[Reading]) -> Iterator[tuple[int, dict[str, QueueRe
         yield queue_id, {one.address: one.queues[queue_id] for one in members if queue_id in one.queues}
 
 
-def _differing(sets: Mapping[str, Sequence[Reading]]) -> Iterator[Difference]:
+def _differing(sets: Mapping[str, Sequence[Reading]]) -> Iterator[ReplicaDifference]:
     for name, members in sets.items():
         for queue_id, by_address in _queues(members):
             # Where one has deleted what is old, or not copied what is new, there is nothing to compare.
@@ -294,7 +294,7 @@ def _differing(sets: Mapping[str, Sequence[Reading]]) -> Iterator[Difference]:
             for offset in range(first, end):
                 keys = {address: queue.at(offset) for address, queue in by_address.items()}
                 if len(set(keys.values())) > 1:
-                    yield Difference(Place(name, queue_id, offset), keys)
+                    yield ReplicaDifference(MessagePlace(name, queue_id, offset), keys)
 
 
 def _behind(sets: Mapping[str, Sequence[Reading]]) -> Iterator[Behind]:

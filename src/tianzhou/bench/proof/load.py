@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from tianzhou.bench.proof.acknowledged import line_of
-from tianzhou.bench.proof.comparison import Place
+from tianzhou.bench.proof.comparison import MessagePlace
 from tianzhou.client import Producer
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import Message, SendStatus
@@ -61,7 +61,7 @@ class ProofLoad:
         self._numbers = itertools.count()
         self._body = os.urandom(order.size_bytes // 2 + 1).hex()[: order.size_bytes].encode()
         self._stopping = False
-        self.acknowledged: dict[str, Place | None] = {}
+        self.acknowledged: dict[str, MessagePlace | None] = {}
         self.failures: Counter[str] = Counter()
 
     async def send(self, producer: Producer, progress: Callable[[int], None]) -> None:
@@ -102,7 +102,7 @@ class ProofLoad:
             if result.status is not SendStatus.SEND_OK:
                 self.failures[result.status.name] += 1
                 continue
-            place = Place(result.queue.broker_name, result.queue.queue_id, result.queue_offset)
+            place = MessagePlace(result.queue.broker_name, result.queue.queue_id, result.queue_offset)
             self.acknowledged[result.msg_id] = place
             if self._ledger is not None:
                 self._ledger.write(line_of(result.msg_id, place))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from tianzhou.admin import Admin
-from tianzhou.bench.proof.comparison import Place, Reading, Verdict, compare
+from tianzhou.bench.proof.comparison import MessagePlace, ProofVerdict, Reading, compare
 from tianzhou.bench.proof.consuming import ProofGroup
 from tianzhou.bench.proof.load import LoadOrder, ProofLoad
 from tianzhou.bench.proof.promises import left_out
@@ -35,7 +35,7 @@ ROUND_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class ProofPlan:
     """What is to be proved, and how long it may take.
 
     Attributes:
@@ -50,7 +50,7 @@ class Proof:
 
     topic: str
     load: LoadOrder | None = None
-    acknowledged: Mapping[str, Place | None] | None = None
+    acknowledged: Mapping[str, MessagePlace | None] | None = None
     queues: int = 8
     copies: int = 0
     wait_s: float = 60.0
@@ -58,7 +58,7 @@ class Proof:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ProofOutcome:
     """What a proof found.
 
     Attributes:
@@ -69,7 +69,7 @@ class Outcome:
         sent_s: how long sending took.
     """
 
-    verdict: Verdict
+    verdict: ProofVerdict
     readings: list[Reading]
     failures: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -77,13 +77,13 @@ class Outcome:
 
 
 async def prove(
-    proof: Proof,
+    proof: ProofPlan,
     namesrv: str,
     tls: bool | None = None,
     *,
     announce: Callable[[str], None] = lambda text: None,
     progress: Callable[[int], None] = lambda done: None,
-) -> Outcome:
+) -> ProofOutcome:
     """Run a proof.
 
     Args:
@@ -119,7 +119,7 @@ async def prove(
         return outcome
 
 
-async def _prepared(proof: Proof, admin: Admin, announce: Callable[[str], None]) -> dict[MessageQueue, int]:
+async def _prepared(proof: ProofPlan, admin: Admin, announce: Callable[[str], None]) -> dict[MessageQueue, int]:
     """The topic's queues, and where the proof begins in each."""
     instance = admin.instance
     if not await admin.topics.exists(proof.topic):
@@ -140,7 +140,7 @@ async def _end_of(instance: ClientInstance, queue: MessageQueue) -> int:
 
 
 async def _proved(
-    proof: Proof,
+    proof: ProofPlan,
     namesrv: str,
     tls: bool | None,
     admin: Admin,
@@ -148,7 +148,7 @@ async def _proved(
     began: Mapping[MessageQueue, int],
     announce: Callable[[str], None],
     progress: Callable[[int], None],
-) -> Outcome:
+) -> ProofOutcome:
     replicas = Replicas(admin.instance, proof.topic, began)
     await replicas.look()
     notes = await _promises(admin, proof.topic)
@@ -168,16 +168,16 @@ async def _proved(
             f"nothing was acknowledged, so there is nothing to prove: {dict(failures) or 'the file is empty'}"
         )
     verdict = await _compared(proof, replicas, group, acknowledged, announce)
-    return Outcome(verdict, replicas.readings, failures, notes, sent_s)
+    return ProofOutcome(verdict, replicas.readings, failures, notes, sent_s)
 
 
 async def _compared(
-    proof: Proof,
+    proof: ProofPlan,
     replicas: Replicas,
     group: ProofGroup,
-    acknowledged: Mapping[str, Place | None],
+    acknowledged: Mapping[str, MessagePlace | None],
     announce: Callable[[str], None],
-) -> Verdict:
+) -> ProofVerdict:
     """Compare again and again, until it is settled or the time is over."""
     end_s, pause_s, said = time.monotonic() + proof.wait_s, FIRST_PAUSE_S, ""
     proven_s: float | None = None
@@ -201,7 +201,7 @@ async def _compared(
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
 
-def _waits_for(verdict: Verdict, readings: list[Reading]) -> str:
+def _waits_for(verdict: ProofVerdict, readings: list[Reading]) -> str:
     away = [reading.address for reading in readings if not reading.whole]
     return "waiting: " + "; ".join(
         text

@@ -219,7 +219,7 @@ def last_entries(entries: Sequence[Mapping[str, Any]]) -> dict[int, RecordedChan
 # --- undo --------------------------------------------------------------------------------------------------------
 
 
-class Step(enum.StrEnum):
+class UndoStep(enum.StrEnum):
     """The effect of an undo on one queue, or the reason why the queue refuses the undo."""
 
     BACK = "back"
@@ -240,7 +240,7 @@ class Step(enum.StrEnum):
     """Refused: the group has no offset now, as a group that was deleted."""
 
 
-REFUSED: Final = frozenset({Step.REWOUND, Step.CUT, Step.LOST})
+REFUSED: Final = frozenset({UndoStep.REWOUND, UndoStep.CUT, UndoStep.LOST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class QueueUndo:
             group consume them again.
     """
 
-    step: Step
+    step: UndoStep
     recorded: OffsetChange
     now: OffsetChange
     since: int = 0
@@ -274,7 +274,7 @@ class Undo:
     @property
     def changes(self) -> list[OffsetChange]:
         """The changes of the queues that move."""
-        moved = [one.now for one in self.queues if one.step in (Step.BACK, Step.EXPIRED)]
+        moved = [one.now for one in self.queues if one.step in (UndoStep.BACK, UndoStep.EXPIRED)]
         return [one for one in moved if one.before != one.after]
 
     @property
@@ -290,7 +290,7 @@ class Undo:
     @property
     def since(self) -> int:
         """Number of messages that the group has consumed after the change and consumes again after the undo."""
-        return sum(one.since for one in self.queues if one.step in (Step.BACK, Step.EXPIRED))
+        return sum(one.since for one in self.queues if one.step in (UndoStep.BACK, UndoStep.EXPIRED))
 
 
 def earlier_offsets(recorded: RecordedChange) -> dict[MessageQueue, int]:
@@ -313,21 +313,21 @@ def undo_of(recorded: RecordedChange, now: Iterable[OffsetChange]) -> Undo:
 def _undo_of_queue(change: OffsetChange, now: OffsetChange | None) -> QueueUndo:
     queue, before, after = change.queue, change.before, change.after
     if before is None or now is None:
-        return QueueUndo(Step.NEW, change, OffsetChange(queue, after, after))
+        return QueueUndo(UndoStep.NEW, change, OffsetChange(queue, after, after))
     current, target = now.before, now.after
     stays = OffsetChange(queue, current, before if current is None else current)
     if current is None:
-        return QueueUndo(Step.LOST, change, stays)
+        return QueueUndo(UndoStep.LOST, change, stays)
     if before == after or current == before:
-        return QueueUndo(Step.SAME, change, stays)
+        return QueueUndo(UndoStep.SAME, change, stays)
     if target < before:
-        return QueueUndo(Step.CUT, change, stays)
+        return QueueUndo(UndoStep.CUT, change, stays)
     if current < min(before, after):
-        return QueueUndo(Step.REWOUND, change, stays)
+        return QueueUndo(UndoStep.REWOUND, change, stays)
     if after < before < current:
-        return QueueUndo(Step.PASSED, change, stays)
+        return QueueUndo(UndoStep.PASSED, change, stays)
     since = max(0, current - max(after, target)) if after > before else 0
-    return QueueUndo(Step.EXPIRED if target > before else Step.BACK, change, now, since)
+    return QueueUndo(UndoStep.EXPIRED if target > before else UndoStep.BACK, change, now, since)
 
 
 def undo_rows(undo: Undo) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from nicegui import ui
 
 from tianzhou.console.display.freshness import Freshness, State, freshness, silent_brokers
 from tianzhou.console.measures import GroupFigures, TopicFigures
-from tianzhou.console.snapshot import Snapshot
+from tianzhou.console.snapshot import ClusterSnapshot
 from tianzhou.errors import TianzhouError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ READ_WITHIN_S: Final = 4.0
 """Maximum seconds for one read of such a part."""
 
 
-def warnings(view: View, now: Snapshot, found: Freshness) -> list[str]:
+def warnings(view: View, now: ClusterSnapshot, found: Freshness) -> list[str]:
     """Return the warnings of a page about servers that do not answer, in the visitor's language.
 
     Args:
@@ -72,7 +72,7 @@ def read_at(view: View) -> None:
         ui.button(view.text("read.again"), icon="refresh", on_click=ui.navigate.reload).props("flat dense size=sm")
 
 
-def seen_text(view: View, now: Snapshot) -> str:
+def seen_text(view: View, now: ClusterSnapshot) -> str:
     """Return the text that dates the figures of a snapshot, in the visitor's language."""
     return view.text("seen.at", time=view.time(now.at_ms)) if now.at_ms else view.text("not.yet")
 

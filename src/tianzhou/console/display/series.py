@@ -13,7 +13,7 @@ MOST_SERIES: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SeriesPoint:
     """A figure at a time.
 
     Attributes:
@@ -29,7 +29,7 @@ class Series:
     """Figures over time by name, bounded in names and points."""
 
     def __init__(self) -> None:
-        self._points: dict[str, deque[Point]] = {}
+        self._points: dict[str, deque[SeriesPoint]] = {}
 
     def add(self, name: str, at_ms: int, value: float) -> None:
         """Add a point. Drop the series that has waited longest for a point when there are too many series.
@@ -44,7 +44,7 @@ class Series:
             if len(self._points) >= MOST_SERIES:
                 del self._points[next(iter(self._points))]
             points = deque(maxlen=POINTS)
-        points.append(Point(at_ms, value))
+        points.append(SeriesPoint(at_ms, value))
         self._points[name] = points
 
     def interrupt(self, names: Iterable[str], at_ms: int) -> None:
@@ -57,8 +57,8 @@ class Series:
         for name in names:
             points = self._points.get(name)
             if points and points[-1].value is not None:
-                points.append(Point(at_ms, None))
+                points.append(SeriesPoint(at_ms, None))
 
-    def of(self, name: str) -> list[Point]:
+    def of(self, name: str) -> list[SeriesPoint]:
         """Return the points of a series, the oldest first."""
         return list(self._points.get(name, ()))

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from tianzhou.console.display.series import Point
+from tianzhou.console.display.series import SeriesPoint
 from tianzhou.model.timestamps import is_date
 
 COOKIE: Final = "tianzhou_zone"
@@ -151,7 +151,7 @@ class Zone:
             return text
         return str(at_ms) if at_ms >= 0 else ""
 
-    def clock_points(self, points: Sequence[Point]) -> list[tuple[int, float | None]]:
+    def clock_points(self, points: Sequence[SeriesPoint]) -> list[tuple[int, float | None]]:
         """Return points of a chart whose axis shows UTC, moved so that the axis shows the zone's clock.
 
         Args:

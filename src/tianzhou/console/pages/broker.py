@@ -26,11 +26,11 @@ from tianzhou.console.layout import (
 )
 from tianzhou.console.pages.cluster import lag_text, since_ms
 from tianzhou.console.pages.dashboard import version_text
-from tianzhou.console.snapshot import Snapshot
+from tianzhou.console.snapshot import ClusterSnapshot
 from tianzhou.errors import ClientError, TianzhouError
 
 
-def member_of(now: Snapshot, broker: str, broker_id: str) -> BrokerStatus:
+def member_of(now: ClusterSnapshot, broker: str, broker_id: str) -> BrokerStatus:
     """The process of a broker's name that an address of a page means.
 
     Args:

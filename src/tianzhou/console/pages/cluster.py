@@ -11,7 +11,7 @@ from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.console.display.live_parts import seen_text
 from tianzhou.console.layout import Chart, View, live, page, section, table
 from tianzhou.console.pages.dashboard import broker_rows
-from tianzhou.console.snapshot import Snapshot, Watcher
+from tianzhou.console.snapshot import ClusterSnapshot, Watcher
 
 MOST_LINES: Final = 20
 """Brokers in a chart."""
@@ -39,7 +39,7 @@ def lag_text(one: BrokerStatus) -> str:
 
 
 def process_rows(
-    now: Snapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
+    now: ClusterSnapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
 ) -> list[dict[str, Any]]:
     """Rows of the table of broker processes; `when` is `View.time`, for `failure` see `broker_rows`."""
     return [
@@ -55,7 +55,7 @@ def process_rows(
 
 
 def trouble_rows(
-    now: Snapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
+    now: ClusterSnapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
 ) -> list[dict[str, Any]]:
     """Rows of the table of tasks that fail and are tried again; for the arguments see `process_rows`."""
     return [

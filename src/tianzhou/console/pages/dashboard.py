@@ -10,7 +10,7 @@ from nicegui import ui
 from tianzhou.admin.cluster import BrokerStatus
 from tianzhou.console.display.live_parts import seen_text
 from tianzhou.console.layout import Chart, View, live, page, table
-from tianzhou.console.snapshot import Snapshot
+from tianzhou.console.snapshot import ClusterSnapshot
 
 
 def version_text(one: BrokerStatus) -> str:
@@ -18,7 +18,7 @@ def version_text(one: BrokerStatus) -> str:
     return f"{one.version} (Tianzhou {one.tianzhou_version})" if one.tianzhou_version else one.version
 
 
-def broker_rows(now: Snapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
+def broker_rows(now: ClusterSnapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
     """Rows of the table of brokers.
 
     Args:

@@ -12,21 +12,21 @@ from tianzhou.console.forms.creation import group_dialog
 from tianzhou.console.forms.offsets import reset_dialog, skip_dialog
 from tianzhou.console.group_list import KINDS, GroupEntry, group_keys, group_row
 from tianzhou.console.layout import View, delete_named, page
-from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
-from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
+from tianzhou.console.lists import NORMAL, ListPage, ListState, counts_of, cut
+from tianzhou.console.rows_table import NUMBER, RATE, ListSource, Operation, RowsList, TableColumn
 from tianzhou.model.names import RETRY_PREFIX
 
 
-def columns(view: View) -> list[Column]:
+def columns(view: View) -> list[TableColumn]:
     """Return the columns of the list."""
     return [
-        Column("group", view.text("group"), href="/groups/{key}"),
-        Column("kind", view.text("group.kind")),
-        Column("members", view.text("group.members"), NUMBER),
-        Column("topics", view.text("topics"), NUMBER),
-        Column("lag", view.text("group.lag"), NUMBER),
-        Column("oldest", view.text("group.oldest"), NUMBER),
-        Column("out", view.text("messages.out"), RATE),
+        TableColumn("group", view.text("group"), href="/groups/{key}"),
+        TableColumn("kind", view.text("group.kind")),
+        TableColumn("members", view.text("group.members"), NUMBER),
+        TableColumn("topics", view.text("topics"), NUMBER),
+        TableColumn("lag", view.text("group.lag"), NUMBER),
+        TableColumn("oldest", view.text("group.oldest"), NUMBER),
+        TableColumn("out", view.text("messages.out"), RATE),
     ]
 
 
@@ -50,7 +50,7 @@ def source(view: View) -> ListSource:
     """Return the source of the list: the last snapshot and its figures."""
     watcher, may_change = view.console.watcher, view.visitor.may_change
 
-    def page_of(state: ListState) -> Cut:
+    def page_of(state: ListState) -> ListPage:
         found = cut(watcher.now.group_entries, state, group_keys(watcher.groups, view.text))
         watcher.shown_groups.add((one.name for one in found.entries), time.monotonic())
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
-from tianzhou.bench.proof.run import Outcome
+from tianzhou.bench.proof.run import ProofOutcome
 from tianzhou.console.layout import View, keep_in_address, live, page, section, table
 from tianzhou.console.proofs import MOST_BYTES, MOST_MESSAGES, ProofRun
 from tianzhou.escaping import shown
@@ -17,7 +17,7 @@ MOST_LISTED = 20
 """Messages that are shown of each kind that should not be."""
 
 
-def figures(outcome: Outcome) -> list[tuple[str, int]]:
+def figures(outcome: ProofOutcome) -> list[tuple[str, int]]:
     """The three numbers that have to be the same, with the keys of their words."""
     verdict = outcome.verdict
     return [
@@ -27,7 +27,7 @@ def figures(outcome: Outcome) -> list[tuple[str, int]]:
     ]
 
 
-def replica_rows(outcome: Outcome) -> list[dict[str, Any]]:
+def replica_rows(outcome: ProofOutcome) -> list[dict[str, Any]]:
     """Rows of the table of replicas."""
     return [
         {
@@ -40,7 +40,7 @@ def replica_rows(outcome: Outcome) -> list[dict[str, Any]]:
     ]
 
 
-def complaints(outcome: Outcome) -> list[tuple[str, int, list[str]]]:
+def complaints(outcome: ProofOutcome) -> list[tuple[str, int, list[str]]]:
     """What should not be: the key of its words, how many, and some of them."""
     verdict = outcome.verdict
     found: list[tuple[str, list[Any]]] = [
@@ -145,7 +145,7 @@ def _progress(view: View, run: ProofRun) -> Callable[[], None]:
     return update
 
 
-def _outcome(view: View, outcome: Outcome) -> None:
+def _outcome(view: View, outcome: ProofOutcome) -> None:
     proven = outcome.verdict.proven
     with ui.row().classes("items-center"):
         ui.icon("check_circle" if proven else "error", color="positive" if proven else "negative").classes("text-3xl")

@@ -12,21 +12,21 @@ from tianzhou.console.display.live_parts import measured_text
 from tianzhou.console.forms.creation import topic_dialog, update_dialog
 from tianzhou.console.forms.offsets import reset_dialog, skip_dialog
 from tianzhou.console.layout import View, delete_named, page
-from tianzhou.console.lists import NORMAL, Cut, ListState, counts_of, cut
-from tianzhou.console.rows_table import NUMBER, RATE, Column, ListSource, Operation, RowsList
+from tianzhou.console.lists import NORMAL, ListPage, ListState, counts_of, cut
+from tianzhou.console.rows_table import NUMBER, RATE, ListSource, Operation, RowsList, TableColumn
 from tianzhou.console.topic_list import KINDS, TopicEntry, topic_keys, topic_row
 
 
-def columns(view: View) -> list[Column]:
+def columns(view: View) -> list[TableColumn]:
     """Return the columns of the list."""
     return [
-        Column("topic", view.text("topic"), href="/topics/{key}"),
-        Column("type", view.text("topic.type")),
-        Column("queues", view.text("queues"), NUMBER),
-        Column("messages", view.text("topic.messages"), NUMBER),
-        Column("in", view.text("messages.in"), RATE),
-        Column("groups", view.text("topic.consumers"), NUMBER),
-        Column("last", view.text("topic.stored"), NUMBER),
+        TableColumn("topic", view.text("topic"), href="/topics/{key}"),
+        TableColumn("type", view.text("topic.type")),
+        TableColumn("queues", view.text("queues"), NUMBER),
+        TableColumn("messages", view.text("topic.messages"), NUMBER),
+        TableColumn("in", view.text("messages.in"), RATE),
+        TableColumn("groups", view.text("topic.consumers"), NUMBER),
+        TableColumn("last", view.text("topic.stored"), NUMBER),
     ]
 
 
@@ -52,7 +52,7 @@ def source(view: View) -> ListSource:
     """Return the source of the list: the last snapshot and its figures."""
     watcher, may_change = view.console.watcher, view.visitor.may_change
 
-    def page_of(state: ListState) -> Cut:
+    def page_of(state: ListState) -> ListPage:
         now = watcher.now
         found = cut(now.topic_entries, state, topic_keys(watcher.topics, now.groups_by_topic, view.text))
         watcher.shown_topics.add((one.name for one in found.entries), time.monotonic())

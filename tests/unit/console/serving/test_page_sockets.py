@@ -22,7 +22,7 @@ from nicegui import ui
 
 from console_probe import add_accounts, cookie_of, log_in, page_id_of, served_console, visitor_at
 from tianzhou.console import server
-from tianzhou.console.accounts import Role
+from tianzhou.console.accounts import ConsoleRole
 from tianzhou.console.door import COOKIE
 from tianzhou.console.layout import PAGES, Page, View
 from tianzhou.console.server import ConsoleServer
@@ -77,7 +77,7 @@ async def tried_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
     monkeypatch.setattr(server, "PAGES", [*PAGES, Page("/tried", "page.dead_letters", "", show)])
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True)
-    add_accounts(settings, {"alice": Role.ADMIN, "bob": Role.VIEWER})
+    add_accounts(settings, {"alice": ConsoleRole.ADMIN, "bob": ConsoleRole.VIEWER})
     async with served_console(settings) as console, visitor_at(console) as admin, visitor_at(console) as viewer:
         await log_in(admin, "alice")
         await log_in(viewer, "bob")
@@ -153,11 +153,11 @@ async def test_a_session_that_has_ended_acts_on_no_page(tmp_path: Path, monkeypa
         console = tried.console.console
         ways: list[Callable[[], object]] = [
             lambda: console.sessions.end(tried.admin.cookies[COOKIE]),
-            lambda: add_accounts(console.settings, {"alice": Role.VIEWER, "bob": Role.VIEWER}),
-            lambda: add_accounts(console.settings, {"bob": Role.VIEWER}),
+            lambda: add_accounts(console.settings, {"alice": ConsoleRole.VIEWER, "bob": ConsoleRole.VIEWER}),
+            lambda: add_accounts(console.settings, {"bob": ConsoleRole.VIEWER}),
         ]
         for end in ways:
-            add_accounts(console.settings, {"alice": Role.ADMIN, "bob": Role.VIEWER})
+            add_accounts(console.settings, {"alice": ConsoleRole.ADMIN, "bob": ConsoleRole.VIEWER})
             await log_in(tried.admin, "alice")
             tried.page = await tried.admin.get("/tried")
             async with socket_of(tried, tried.admin) as socket:

@@ -11,7 +11,7 @@ pytest.importorskip("nicegui", reason="the console's packages are not installed"
 from nicegui import Client
 
 from console_probe import add_accounts, log_in, served_console, visitor_at
-from tianzhou.console.accounts import Role
+from tianzhou.console.accounts import ConsoleRole
 from tianzhou.console.serving.unknown_paths import NO_SUCH_PATH
 from tianzhou.console.settings import ConsoleSettings
 from tianzhou.testing import run_virtual
@@ -22,7 +22,7 @@ TOOLKIT_PATHS = ("/_nicegui/anything", "/_nicegui/9.9.9/nothing.js", "/_nicegui"
 
 async def test_strangers_and_programs_get_a_line_and_no_page(tmp_path: Path) -> None:
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True)
-    add_accounts(settings, {"alice": Role.VIEWER})
+    add_accounts(settings, {"alice": ConsoleRole.VIEWER})
     async with served_console(settings) as console, visitor_at(console) as visitor:
         before = set(Client.instances)
         for path in TOOLKIT_PATHS:
