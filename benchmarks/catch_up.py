@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tianzhou.clock import SystemClock
 from tianzhou.model import names
-from tianzhou.replication.ha_client import HaClient
+from tianzhou.replication.ha_client import SlaveHaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.supervision import Supervisor
@@ -64,7 +64,7 @@ async def serve(folder: Path, size: int, body_size: int, batch: int) -> None:
 async def follow(folder: Path, port: int, size: int, batch: int, profile: str) -> None:
     supervisor = Supervisor("slave")
     async with store_of(folder, "SLAVE", batch) as store:
-        client = HaClient(store, SystemClock(), lambda: f"127.0.0.1:{port}")
+        client = SlaveHaClient(store, SystemClock(), lambda: f"127.0.0.1:{port}")
         began, cpu = time.perf_counter(), time.process_time()
         profiler = None
         if profile:

@@ -41,7 +41,7 @@ class Whose(Enum):
     """Both are whole records as far as their CRCs say."""
 
 
-class Difference(NamedTuple):
+class LogDifference(NamedTuple):
     """A stretch that the two logs do not have alike.
 
     Attributes:
@@ -95,12 +95,12 @@ class Differences:
         self._own = own
         self._most_record = most_record
         self._buffer = bytearray()
-        self._open: list[Difference] = []
+        self._open: list[LogDifference] = []
         self._disputed: list[int] = []
         """Where, of what is open, the master has records that are not this slave's, or this slave has none."""
         self._ended = False
         self.place = begin
-        self.settled: list[Difference] = []
+        self.settled: list[LogDifference] = []
         self.parting: int | None = None
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
@@ -162,7 +162,7 @@ class Differences:
         if theirs and theirs != len(mine):
             self._part()
         elif theirs:
-            found = Difference(self._whose(mine), self.place, stop, bytes(self._buffer[:theirs]))
+            found = LogDifference(self._whose(mine), self.place, stop, bytes(self._buffer[:theirs]))
             if not _is_same_message(mine, found.data, self.place):
                 # With a second one, other messages were stored there.
                 if self._disputed:
@@ -174,7 +174,7 @@ class Differences:
         elif self._holds_others(len(mine)):
             self.parting = min([one.start for one in self._open] + [self.place])
         else:
-            self._open.append(Difference(Whose.MASTERS, self.place, stop))
+            self._open.append(LogDifference(Whose.MASTERS, self.place, stop))
             self._pass(len(mine))
         return True
 
@@ -192,7 +192,9 @@ class Differences:
         start = self.place
         data = self._pass(stop - start)
         self._disputed.append(start)
-        self._open.append(Difference(Whose.OWN, start, stop, data) if theirs else Difference(Whose.BOTH, start, stop))
+        self._open.append(
+            LogDifference(Whose.OWN, start, stop, data) if theirs else LogDifference(Whose.BOTH, start, stop)
+        )
         return True
 
     def _their_size(self) -> int | None:

@@ -21,7 +21,7 @@ PROBE_BYTES: Final = 64 << 10
 _log = logging.getLogger(__name__)
 
 
-class Refusal:
+class DiskRefusal:
     """Since when a disk refuses writes. Pure."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class DiskFitness:
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._refusal = Refusal()
+        self._refusal = DiskRefusal()
         self._probing: asyncio.Task[None] | None = None
 
     def unfit(self, *, leads: bool) -> str:

@@ -21,7 +21,7 @@ _SURE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReceivedPart:
     """What to do with bytes that came: compare the first ones with the log, append the others.
 
     Attributes:
@@ -63,7 +63,7 @@ class Following:
         self._rate = SecondRate(now_s)
         self.heard_s = self.reported_s = now_s
 
-    def received(self, offset: int, size: int, now_s: float) -> Part | Parting:
+    def received(self, offset: int, size: int, now_s: float) -> ReceivedPart | Parting:
         """What to do with bytes of the master's log; or that it does not have what this log ends with.
 
         Args:
@@ -87,20 +87,20 @@ class Following:
         compare = max(min(self.end - offset, size), 0)
         self._next = offset + size
         self.end = max(self.end, self._next)
-        return Part(offset, compare)
+        return ReceivedPart(offset, compare)
 
-    def _heartbeat(self, offset: int) -> Part | Parting:
+    def _heartbeat(self, offset: int) -> ReceivedPart | Parting:
         if self._empty or (offset == self._next and self._next >= self.end):
-            return Part(offset, 0)
+            return ReceivedPart(offset, 0)
         if offset == self._next:
             self._idle += 1
             # Ours says where its log ends; RocketMQ's repeats what it was told, whatever it has.
-            return Part(offset, 0) if self._idle < _SURE else Parting(self.first, offset)
+            return ReceivedPart(offset, 0) if self._idle < _SURE else Parting(self.first, offset)
         if self._next == self.first:
             return Parting(self.first, offset, master_begins=offset > self.first)
         raise ProtocolError(f"the master is at {offset} of its log, the next byte is that at {self._next}")
 
-    def compared(self, part: Part, equal: int) -> Parting | None:
+    def compared(self, part: ReceivedPart, equal: int) -> Parting | None:
         """Take the result of a comparison; where the logs part, if they do.
 
         Args:

@@ -1,4 +1,4 @@
-"""A node of a DLedger group at work: it carries out what its `Member` decides (broker.md §19, docs/adr/0015)."""
+"""A node of a DLedger group at work: it carries out what its `DLedgerMember` decides (broker.md §19, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tianzhou.remoting.server import RemotingServer
 from tianzhou.repeats import Repeats
 from tianzhou.replication.disk_fitness import DiskFitness
 from tianzhou.replication.dledger.leading import STOPPED
-from tianzhou.replication.dledger.member import Member, Unsupported
+from tianzhou.replication.dledger.member import DLedgerMember, Unsupported
 from tianzhou.replication.dledger.node import NO_DOUBT
-from tianzhou.replication.dledger.ready import HardState, Ready, Role, Send, Standing
+from tianzhou.replication.dledger.ready import HardState, NodeRole, Ready, RequestToSend, Standing
 from tianzhou.replication.group_clients import answer_client
 from tianzhou.replication.group_timings import timings_of
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
@@ -82,7 +82,7 @@ class GroupNode:
         number: of this node, 0.
         standing: what it is now.
         halted: why it follows no further, with the remedy; empty when it follows.
-        joined: as `Member.joined`.
+        joined: as `DLedgerMember.joined`.
         why: why it does not lead any more, for the log.
         leads_ended: how often it has stopped leading or serving; what began before such an end is over, even when the
             node serves again in the same turn of the loop.
@@ -112,7 +112,7 @@ class GroupNode:
         self._client = RemotingClient(clock=clock, hooks=protection.hooks, tls=protection.context)
         self._silence = SilentPeers(settings.d_leger_group, self._peers)
         self._stack = AsyncExitStack()
-        self._member: Member | None = None
+        self._member: DLedgerMember | None = None
         self._failed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
@@ -126,7 +126,7 @@ class GroupNode:
         self.group = settings.d_leger_group
         self.id = settings.d_leger_self_id
         self.number = int(self.id[1:])
-        self.standing = Standing(Role.CANDIDATE, 0, None, serving=False)
+        self.standing = Standing(NodeRole.CANDIDATE, 0, None, serving=False)
         self.halted = self._entries.identity.halted
         self.joined = False
         self.why = "the broker has just started"
@@ -212,7 +212,7 @@ class GroupNode:
         entries, settings = self._entries, self._store.settings
         term, vote = entries.terms.read()
         self._failed = asyncio.get_running_loop().create_future()
-        self._member = Member(
+        self._member = DLedgerMember(
             self.group,
             self.id,
             list(self._peers),
@@ -250,7 +250,7 @@ class GroupNode:
             self._disk.close()
             self._member = None
             self._fence(fenced=False)
-            self._stand(Standing(Role.CANDIDATE, self.standing.term, None, serving=False), "this node has stopped")
+            self._stand(Standing(NodeRole.CANDIDATE, self.standing.term, None, serving=False), "this node has stopped")
 
     def bar(self, why: str) -> None:
         """Keep this node from leading for a reason; an empty one lets it lead."""
@@ -274,14 +274,14 @@ class GroupNode:
         until_s, member = self._clock.monotonic() + limit_s, self._member
         if member is None or len(self._peers) == 1:
             return
-        led = self.standing.role is Role.LEADER
+        led = self.standing.role is NodeRole.LEADER
         self._stops = True
         self._judge_fitness(member)
         while led and self._member is member and self._clock.monotonic() < until_s:
-            if self.standing.role is Role.LEADER and not member.can_hand_over:
+            if self.standing.role is NodeRole.LEADER and not member.can_hand_over:
                 _log.warning("group %s: no member takes the lead over from %s, which stops", self.group, self.id)
                 return
-            if self.standing.role is not Role.LEADER and self._is_led():
+            if self.standing.role is not NodeRole.LEADER and self._is_led():
                 _log.info("group %s: %s leads now, %s stops", self.group, self.standing.leader, self.id)
                 return
             await asyncio.sleep(_TICK_S)
@@ -311,9 +311,9 @@ class GroupNode:
             self._judge_fitness(self._member)
             self._step(self._member.tick)
 
-    def _judge_fitness(self, member: Member) -> None:
+    def _judge_fitness(self, member: DLedgerMember) -> None:
         """Tell the member whether it may lead: not while this broker is being stopped, or its disk refuses writes."""
-        leads = self.standing.role is Role.LEADER
+        leads = self.standing.role is NodeRole.LEADER
         why = "this broker is being stopped" if self._stops else self._disk.unfit(leads=leads)
         if why != self._unfit:
             text = f"shall not lead: {why}" if why else "may lead again"
@@ -328,7 +328,7 @@ class GroupNode:
 
     def _tell_growth(self) -> None:
         self._grown = False
-        if self._member is not None and self.standing.role is Role.LEADER:
+        if self._member is not None and self.standing.role is NodeRole.LEADER:
             self._step(self._member.appended)
 
     def _watch_disk(self) -> None:
@@ -372,7 +372,7 @@ class GroupNode:
         else:
             flags.take_down(RunningFlag.FENCED)
 
-    def _do(self, member: Member, ready: Ready) -> None:
+    def _do(self, member: DLedgerMember, ready: Ready) -> None:
         entries = self._entries
         if ready.hard_state is not None:
             entries.terms.write(ready.hard_state.term, ready.hard_state.vote)
@@ -432,8 +432,8 @@ class GroupNode:
         before, self.standing = self.standing, standing
         if standing == before:
             return
-        same_lead = standing.role is before.role is Role.LEADER and standing.term == before.term
-        if before.role is Role.LEADER and (not same_lead or (before.serving and not standing.serving)):
+        same_lead = standing.role is before.role is NodeRole.LEADER and standing.term == before.term
+        if before.role is NodeRole.LEADER and (not same_lead or (before.serving and not standing.serving)):
             if same_lead:
                 self.why = "most of the group has not answered it for too long"
             else:
@@ -449,7 +449,7 @@ class GroupNode:
         if self.changed is not None:
             self.changed()
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: RequestToSend) -> None:
         code = dledger.CODES[type(send.request)]
         fields = {BROKER_ADDRESS: self._broker_address}
         if isinstance(send.request, dledger.StretchRequest):

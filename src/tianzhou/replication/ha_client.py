@@ -16,7 +16,7 @@ from tianzhou.remoting.handshakes import for_new_connection, why_refused, why_un
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.repeats import Repeats
 from tianzhou.replication.agreement import OVERLAP, Agreement, CutRefused, Parting, cut_limit_bytes
-from tianzhou.replication.differences import MOST_BESIDE_BODY, Difference, Differences, Whose
+from tianzhou.replication.differences import MOST_BESIDE_BODY, Differences, LogDifference, Whose
 from tianzhou.replication.following import Following
 from tianzhou.replication.halted_slave import MAX_COUNTED, Halt, halt_line, halt_reason, promote_command
 from tianzhou.store.startup.marked_cut import forbid_cut, is_cut_allowed
@@ -40,7 +40,7 @@ _PLAIN_MASTER: Final = "; RocketMQ's masters speak none there: tls.replication.e
 _log = logging.getLogger(__name__)
 
 
-class HaClient:
+class SlaveHaClient:
     """Follows a master.
 
     Args:
@@ -81,7 +81,7 @@ class HaClient:
         self._compared_with = self._said = ""
         self._refusals = Repeats(span_s=REFUSED_AGAIN_S)
         self._halts = Repeats(span_s=HALTED_AGAIN_S)
-        self._known: set[Difference] = set()
+        self._known: set[LogDifference] = set()
         self.broken_at_master: Callable[[LogEntry], None] = lambda entry: None
 
     def master_changed(self) -> None:
@@ -235,7 +235,7 @@ class HaClient:
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         first = self._first()
-        link = _Link(self._store, self._clock, first)
+        link = _MasterLink(self._store, self._clock, first)
         tls = for_new_connection(self._tls)
         options: dict[str, Any] = {} if tls is None else {"ssl": tls, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S}
         try:
@@ -258,7 +258,7 @@ class HaClient:
             link.close()
             self.following = None
 
-    async def _settle(self, differences: list[Difference]) -> None:
+    async def _settle(self, differences: list[LogDifference]) -> None:
         """Have single records put right that the two logs do not have alike, here or at the master."""
         damage = self._store.damage
         for one in differences:
@@ -276,7 +276,7 @@ class HaClient:
                 for entry in self._store.copy.items.entries(one.start, one.stop):
                     self.broken_at_master(entry)
 
-    async def _watch(self, link: _Link, address: str, well: Callable[[], object]) -> Parting | None:
+    async def _watch(self, link: _MasterLink, address: str, well: Callable[[], object]) -> Parting | None:
         following = link.following
         began_s = following.heard_s
         while self._master() == address:
@@ -311,7 +311,7 @@ class HaClient:
             with contextlib.suppress(OSError):
                 forbid_cut(self._store.settings.root)
 
-    def _ended(self, link: _Link, address: str) -> TianzhouError:
+    def _ended(self, link: _MasterLink, address: str) -> TianzhouError:
         """Why a connection is over that the master has ended."""
         text = f"the master at {address} ended the connection"
         if isinstance(link.error, ssl.SSLError):
@@ -333,7 +333,7 @@ class _Refused(ConnectionLost):
     """The master lets this slave not copy."""
 
 
-class _Link(asyncio.BufferedProtocol):
+class _MasterLink(asyncio.BufferedProtocol):
     def __init__(self, store: MessageStore, clock: Clock, first: int) -> None:
         self._store = store
         self._now = clock.monotonic
@@ -349,7 +349,7 @@ class _Link(asyncio.BufferedProtocol):
         self.error: Exception | None = None
         self.heard = False
         self._differences: Differences | None = None
-        self._settled: list[Difference] = []
+        self._settled: list[LogDifference] = []
         self._boundary: int | None = None
         self._idle = 0
 
@@ -446,7 +446,7 @@ class _Link(asyncio.BufferedProtocol):
         self.stirred.set()
         return differences.place, memoryview(rest)
 
-    def settled(self) -> list[Difference]:
+    def settled(self) -> list[LogDifference]:
         """What was found out since this was asked last about records that the logs do not have alike."""
         found, self._settled = self._settled, []
         return found

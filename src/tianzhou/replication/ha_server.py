@@ -15,7 +15,7 @@ from tianzhou.remoting.handshakes import first_byte, reason_of
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from tianzhou.repeats import Repeats
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
-from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves, speaks_as_slave
+from tianzhou.replication.slaves import LogBounds, Slave, Slaves, SlaveSend, speaks_as_slave
 from tianzhou.shortages import words
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import start_owned
@@ -365,7 +365,7 @@ class _Link(asyncio.Protocol):
         while self._transport is not None and not self._paused and self._reading is None:
             now = self._now()
             step = self.slave.next(self._server.bounds(), now)
-            if not isinstance(step, Send):
+            if not isinstance(step, SlaveSend):
                 self._wake_in(step - now)
                 return
             if left <= 0:

@@ -43,7 +43,7 @@ class LogBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SlaveSend:
     """What to send a slave now.
 
     Attributes:
@@ -152,7 +152,7 @@ class Slave:
             )
         return offset
 
-    def next(self, log: LogBounds, now_s: float) -> Send | float:
+    def next(self, log: LogBounds, now_s: float) -> SlaveSend | float:
         """What to send next, or until when (monotonic seconds) there is nothing to send."""
         settings = self._settings
         heartbeat_s = self._spoke_s + settings.ha_send_heartbeat_interval / 1000
@@ -170,10 +170,10 @@ class Slave:
             if size <= 0:
                 return min(self._rate.began_s + 1, max(heartbeat_s, now_s))
         if size > 0:
-            return Send(self.sent, size)
-        return Send(self.sent, 0) if now_s >= heartbeat_s else heartbeat_s
+            return SlaveSend(self.sent, size)
+        return SlaveSend(self.sent, 0) if now_s >= heartbeat_s else heartbeat_s
 
-    def was_sent(self, send: Send, now_s: float) -> None:
+    def was_sent(self, send: SlaveSend, now_s: float) -> None:
         """Take note that something was given to the connection."""
         self._spoke_s = now_s
         self._rate.add(send.size, now_s)

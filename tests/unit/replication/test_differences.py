@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tianzhou.records.codec import Record, encode_blank, encode_record
 from tianzhou.records.layout import BLANK_SIZE, MAGIC_BLANK, SIZE_MAGIC
 from tianzhou.records.walk import is_whole
-from tianzhou.replication.differences import Difference, Differences, Whose
+from tianzhou.replication.differences import Differences, LogDifference, Whose
 
 HOST = b"\x7f\x00\x00\x01"
 SEGMENT = 4096
@@ -96,7 +96,7 @@ def test_a_broken_record_of_the_master_is_passed_over() -> None:
     log = log_of(20)
     at = places(log)
     one, rest = looked_at(log, rot(log, at[5] + 90, at[5] + 92), at[5])
-    assert one.settled == [Difference(Whose.MASTERS, at[5], at[6])]
+    assert one.settled == [LogDifference(Whose.MASTERS, at[5], at[6])]
     assert (one.parting, one.place, rest) == (None, at[6], log[at[6] :])
 
 
@@ -104,7 +104,7 @@ def test_a_broken_record_of_the_slave_gets_the_masters_bytes() -> None:
     log = log_of(20)
     at = places(log)
     one, rest = looked_at(rot(log, at[5], at[5] + 8), log, at[5])
-    assert one.settled == [Difference(Whose.OWN, at[5], at[6], log[at[5] : at[6]])]
+    assert one.settled == [LogDifference(Whose.OWN, at[5], at[6], log[at[5] : at[6]])]
     assert (one.parting, rest) == (None, log[at[6] :])
 
 
@@ -146,7 +146,7 @@ def test_a_change_that_no_crc_covers_stays_where_it_is_when_equal_records_follow
     log = log_of(20)
     at = places(log)
     one, rest = looked_at(log, rot(log, at[6] - 2, at[6] - 1), at[5])
-    assert one.settled == [Difference(Whose.UNKNOWN, at[5], at[6])]
+    assert one.settled == [LogDifference(Whose.UNKNOWN, at[5], at[6])]
     assert rest == log[at[6] :]
 
 
@@ -163,7 +163,7 @@ def test_the_end_of_the_masters_log_is_where_it_parts_behind_its_broken_records(
     at = places(log)
     one = Differences(Log(log), at[5], MOST)
     assert one.feed(rot(log, at[5], at[5] + 8)[at[5] : at[7] + 30]) is not None
-    assert one.settled == [Difference(Whose.MASTERS, at[5], at[6])]
+    assert one.settled == [LogDifference(Whose.MASTERS, at[5], at[6])]
     one = Differences(Log(log), at[5], MOST)
     assert one.feed(rot(log, at[5], at[7])[at[5] : at[7]]) is None
     assert one.part_at(at[7]) == at[7]
@@ -176,7 +176,7 @@ def test_a_large_size_in_a_broken_head_is_not_waited_for() -> None:
     broken = bytearray(log)
     broken[at[5] + 2] ^= 2
     one, rest = looked_at(log, bytes(broken), at[5], chunk=37)
-    assert one.settled == [Difference(Whose.MASTERS, at[5], at[6])]
+    assert one.settled == [LogDifference(Whose.MASTERS, at[5], at[6])]
     assert rest is not None
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tianzhou.replication.disk_fitness import PATIENCE_S, Refusal, write_probe
+from tianzhou.replication.disk_fitness import PATIENCE_S, DiskRefusal, write_probe
 from tianzhou.store.flags import RunningFlag, RunningFlags
 
 
 def test_a_leader_has_five_seconds_and_every_other_member_none() -> None:
-    disk = Refusal()
+    disk = DiskRefusal()
     assert disk.unfit("", 0.0, leads=True) == ""
     assert disk.unfit("disk full", 1.0, leads=True) == ""
     assert disk.unfit("disk full", 1.0 + PATIENCE_S - 0.1, leads=True) == ""
@@ -21,7 +21,7 @@ def test_a_leader_has_five_seconds_and_every_other_member_none() -> None:
 
 
 def test_a_disk_that_takes_writes_again_begins_anew() -> None:
-    disk = Refusal()
+    disk = DiskRefusal()
     disk.unfit("disk full", 0.0, leads=True)
     assert disk.unfit("", 4.0, leads=True) == ""
     assert disk.unfit("disk full", 6.0, leads=True) == ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tianzhou.errors import ProtocolError
 from tianzhou.replication.agreement import OVERLAP, Agreement, Parting
-from tianzhou.replication.following import Following, Part
+from tianzhou.replication.following import Following, ReceivedPart
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.ha import LARGEST_STRETCH, ReportReader, StretchReader, encode_head, encode_report
 
@@ -20,18 +20,18 @@ def following(begin: int, end: int) -> Following:
 def test_an_empty_slave_takes_what_comes_wherever_it_begins() -> None:
     one = following(-1, 0)
     assert one.first == 0
-    assert one.received(4096, 100, 1.0) == Part(4096, 0)
+    assert one.received(4096, 100, 1.0) == ReceivedPart(4096, 0)
     assert one.report(1.0, appended=True) == 4196
-    assert one.received(4196, 50, 1.0) == Part(4196, 0)
+    assert one.received(4196, 50, 1.0) == ReceivedPart(4196, 0)
 
 
 def test_what_a_slave_has_is_compared_before_anything_is_appended() -> None:
     one = following(0, 1_000_000)
     assert one.first == 1_000_000 - OVERLAP
-    assert one.received(one.first, OVERLAP // 2, 1.0) == Part(one.first, OVERLAP // 2)
+    assert one.received(one.first, OVERLAP // 2, 1.0) == ReceivedPart(one.first, OVERLAP // 2)
     assert one.report(9.0, appended=True) is None  # it has not been found equal yet
     rest = one.received(one.first + OVERLAP // 2, OVERLAP, 1.0)
-    assert rest == Part(one.first + OVERLAP // 2, OVERLAP // 2)
+    assert rest == ReceivedPart(one.first + OVERLAP // 2, OVERLAP // 2)
     assert one.compared(rest, OVERLAP // 2) is None
     assert one.report(9.0, appended=True) == 1_000_000 + OVERLAP // 2
     assert one.compared(rest, 3) == Parting(one.first, rest.offset + 3)
@@ -51,9 +51,9 @@ def test_a_gap_is_refused() -> None:
 def test_two_heartbeats_inside_the_slaves_log_say_that_the_master_lacks_its_end() -> None:
     # Apache's sends one before it goes on when it has had nothing to send for a while.
     one = following(0, 500)
-    assert one.received(1, 0, 1.0) == Part(1, 0)
-    assert one.received(1, 99, 1.0) == Part(1, 99)
-    assert one.received(100, 0, 6.0) == Part(100, 0)
+    assert one.received(1, 0, 1.0) == ReceivedPart(1, 0)
+    assert one.received(1, 99, 1.0) == ReceivedPart(1, 99)
+    assert one.received(100, 0, 6.0) == ReceivedPart(100, 0)
     assert one.received(100, 0, 11.0) == Parting(1, 100)
 
 

@@ -12,7 +12,7 @@ from member_desk import Desk
 
 from broker_probe import NodeProbe
 from tianzhou.broker.replication.group import GroupReplication
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.wire.bodies.dledger import StretchRequest, StretchResponse
@@ -35,7 +35,7 @@ async def late(folder: Path) -> None:
         assert node.leads
         assert not node.still_leads()
         assert not node.leads
-        assert node.standing.role is Role.CANDIDATE
+        assert node.standing.role is NodeRole.CANDIDATE
 
 
 def test_a_lead_that_is_over_ends_when_somebody_asks(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.errors import ProtocolError
-from tianzhou.replication.slaves import LogBounds, Send, Slave, Slaves, speaks_as_slave
+from tianzhou.replication.slaves import LogBounds, Slave, Slaves, SlaveSend, speaks_as_slave
 from tianzhou.store.results import PutStatus
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.codes import RequestCode
@@ -27,9 +27,9 @@ def log(end: int, begin: int = 0) -> LogBounds:
     return LogBounds(begin, end, SEGMENT)
 
 
-def send_all(one: Slave, bounds: LogBounds, now_s: float) -> list[Send]:
+def send_all(one: Slave, bounds: LogBounds, now_s: float) -> list[SlaveSend]:
     found = []
-    while isinstance(step := one.next(bounds, now_s), Send) and step.size:
+    while isinstance(step := one.next(bounds, now_s), SlaveSend) and step.size:
         one.was_sent(step, now_s)
         found.append(step)
     return found
@@ -89,10 +89,10 @@ def test_a_heartbeat_comes_when_nothing_was_sent_for_long_enough() -> None:
     one = slave(ha_send_heartbeat_interval=5000)
     one.reported(100, log(100), 10.0)
     step = one.next(log(100), 10.0)
-    assert step == Send(100, 0)
+    assert step == SlaveSend(100, 0)
     one.was_sent(step, 10.0)
     assert one.next(log(100), 12.0) == 15.0
-    assert one.next(log(100), 15.0) == Send(100, 0)
+    assert one.next(log(100), 15.0) == SlaveSend(100, 0)
 
 
 def test_flow_control_lets_so_many_bytes_through_in_a_second() -> None:

@@ -12,7 +12,7 @@ import pytest
 from two_stores import bodies, caught_up, followed, log_of, master, put, slave, store_of
 
 from tianzhou.clock import SystemClock
-from tianzhou.replication.ha_client import HaClient
+from tianzhou.replication.ha_client import SlaveHaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.store import MessageStore
 from tianzhou.supervision import Supervisor
@@ -116,7 +116,7 @@ def test_who_is_behind_what_the_master_has_is_told(tmp_path: Path, caplog: pytes
             path.unlink()
         async with master(tmp_path / "m") as (store, server), store_of(tmp_path / "s", "SLAVE") as copy:
             supervisor = Supervisor("slave")
-            client = HaClient(copy, SystemClock(), lambda: f"127.0.0.1:{server.port}")
+            client = SlaveHaClient(copy, SystemClock(), lambda: f"127.0.0.1:{server.port}")
             supervisor.own("copying", lambda: client.run(supervisor))
             await until_async(lambda: "what is between is gone" in caplog.text, "it is said")
             await supervisor.end()

@@ -12,7 +12,7 @@ from small_store import small_store
 
 from store_reads import read_now
 from tianzhou.clock import SystemClock
-from tianzhou.replication.ha_client import HaClient
+from tianzhou.replication.ha_client import SlaveHaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store import MessageStore, NewRecord
@@ -45,7 +45,7 @@ async def slave(
     """A slave of a master, by way of another port if one is named."""
     supervisor = Supervisor("slave")
     async with store_of(folder, "SLAVE", **more) as store:
-        client = HaClient(store, SystemClock(), lambda: f"127.0.0.1:{port or server.port}", tls=tls)
+        client = SlaveHaClient(store, SystemClock(), lambda: f"127.0.0.1:{port or server.port}", tls=tls)
         supervisor.own("copying", lambda: client.run(supervisor))
         try:
             yield store
@@ -92,7 +92,7 @@ async def followed_once(
     supervisor, again = Supervisor("slave"), asyncio.Event()
     async with store_of(folder, "SLAVE") as store:
         ends.append(store.end_offset)
-        client = HaClient(store, SystemClock(), lambda: f"127.0.0.1:{server.port}", again.set)
+        client = SlaveHaClient(store, SystemClock(), lambda: f"127.0.0.1:{server.port}", again.set)
         supervisor.own("copying", lambda: client.run(supervisor))
         try:
             await until_async(lambda: again.is_set() or until(store), what)
@@ -104,12 +104,12 @@ async def followed_once(
 @asynccontextmanager
 async def halting_slave(
     folder: Path, server: HaServer, config_file: str = "", **more: object
-) -> AsyncIterator[tuple[MessageStore, HaClient, asyncio.Event]]:
+) -> AsyncIterator[tuple[MessageStore, SlaveHaClient, asyncio.Event]]:
     """A slave with `durability=zero-loss`: its store, its client, and an event that it wants to be reopened."""
     supervisor, again = Supervisor("slave"), asyncio.Event()
     async with store_of(folder, "SLAVE", **({"durability": "zero-loss"} | more)) as store:
         address = lambda: f"127.0.0.1:{server.port}"  # noqa: E731
-        client = HaClient(store, SystemClock(), address, again.set, config_file=config_file)
+        client = SlaveHaClient(store, SystemClock(), address, again.set, config_file=config_file)
         supervisor.own("copying", lambda: client.run(supervisor))
         try:
             yield store, client, again

@@ -24,7 +24,7 @@ from tianzhou.records.walk import LogEntry
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.gates.access_control import AccessControl
 from tianzhou.remoting.users.user_store import UserStore
-from tianzhou.replication.ha_client import WORK, HaClient
+from tianzhou.replication.ha_client import WORK, SlaveHaClient
 from tianzhou.replication.ha_server import HaServer
 from tianzhou.replication.port_protection import UNPROTECTED, PortProtection
 from tianzhou.store.store import MessageStore
@@ -115,7 +115,7 @@ class Replication:
         self._users: UserStore | None = None
         self._stack = AsyncExitStack()
         self._server: HaServer | None = None
-        self._follower = HaClient(
+        self._follower = SlaveHaClient(
             store, clock, lambda: self._ha_master, reopen, protection.context, settings.broker_config_path
         )
         self.is_slave = store.settings.broker_role == "SLAVE"

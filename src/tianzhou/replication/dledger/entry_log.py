@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class EntryLog(Protocol):
+class NodeEntryLog(Protocol):
     """The entries that are in the log, synced or not.
 
     The member reads it while it is called, and trusts that it changes in three ways only: as a `Ready` says, by entries
-    that the leader's shell appends in the leader's term (`Member.appended` follows), and at the beginning, where
+    that the leader's shell appends in the leader's term (`DLedgerMember.appended` follows), and at the beginning, where
     segments expire.
     """
 

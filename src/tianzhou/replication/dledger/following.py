@@ -27,7 +27,7 @@ class _Held:
     members: dict[str, Any]
 
 
-class Following:
+class TermFollowing:
     """What a node knows of the log of its leader in one term.
 
     Args:

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from tianzhou.errors import StoreError
 from tianzhou.records.entry import EntryHeader
-from tianzhou.replication.dledger.entry_log import EntryLog
-from tianzhou.replication.dledger.outbox import Outbox
+from tianzhou.replication.dledger.entry_log import NodeEntryLog
+from tianzhou.replication.dledger.outbox import ReadyBuilder
 from tianzhou.replication.dledger.ready import Append, Cut
 
 
 class LogView:
-    """An `EntryLog` that has what the outbox says already; members are those of the protocol.
+    """A `NodeEntryLog` that has what the outbox says already; members are those of the protocol.
 
     Args:
         log: the log as it is.
         out: gets the cut and the entries to append.
     """
 
-    def __init__(self, log: EntryLog, out: Outbox) -> None:
+    def __init__(self, log: NodeEntryLog, out: ReadyBuilder) -> None:
         self._log = log
         self._out = out
         self._changed = False

@@ -8,14 +8,14 @@ from typing import Final
 from tianzhou.replication.dledger import ballots
 from tianzhou.replication.dledger.asks import Reply, Unsupported
 from tianzhou.replication.dledger.campaign import Campaign
-from tianzhou.replication.dledger.entry_log import EntryLog
-from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.entry_log import NodeEntryLog
+from tianzhou.replication.dledger.following import TermFollowing
 from tianzhou.replication.dledger.leading import Leading
-from tianzhou.replication.dledger.membership.admission import ANSWERS, Admission
+from tianzhou.replication.dledger.membership.admission import ANSWERS, PeerAdmission
 from tianzhou.replication.dledger.membership.identity import drawn_id
 from tianzhou.replication.dledger.node import NO_DOUBT, Node
 from tianzhou.replication.dledger.push_answers import PushAnswers
-from tianzhou.replication.dledger.ready import Committed, HardState, Opening, Ready, Role, Standing
+from tianzhou.replication.dledger.ready import CommittedEnd, HardState, NodeRole, Opening, Ready, Standing
 from tianzhou.replication.dledger.stretch_answers import StretchAnswers
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.replication.dledger.transfer import Transfer
@@ -31,14 +31,14 @@ from tianzhou.wire.bodies.dledger import (
 )
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
-__all__ = ["Member", "Unsupported"]
+__all__ = ["DLedgerMember", "Unsupported"]
 
 _DEFAULTS: Final = Timings()
 _UNFIT_ROUNDS: Final = 3
 """Times that a follower waits for its leader, for which an unfit node leaves the election to others."""
 
 
-class Member:
+class DLedgerMember:
     """A node of a group.
 
     Attributes:
@@ -78,7 +78,7 @@ class Member:
         group: str,
         self_id: str,
         peers: Collection[str],
-        log: EntryLog,
+        log: NodeEntryLog,
         hard_state: HardState,
         *,
         chance: Callable[[], float],
@@ -122,11 +122,11 @@ class Member:
             node.committed_index = min(committed_index, log.end_index)
         self._campaign: Campaign | None = None
         self._leading: Leading | None = None
-        self._following: Following | None = None
+        self._following: TermFollowing | None = None
         self._pushes: PushAnswers | None = None
         self._stretches: StretchAnswers | None = None
         self._transfer = Transfer(node, preferred_leaders, self._stand_at_once)
-        self._admission = Admission(node)
+        self._admission = PeerAdmission(node)
         self._vote_ms = self._raised_ms = 0
         self._candidate_ms = now_ms
         self._again = False
@@ -153,7 +153,7 @@ class Member:
                 self._vote_ms = now_ms + node.between(0, node.timings.min_vote_interval_ms)
         if self._campaign is not None:
             self._campaign.tick()
-        elif node.role is Role.CANDIDATE and now_ms >= self._vote_ms and node.identity.may_stand(now_ms):
+        elif node.role is NodeRole.CANDIDATE and now_ms >= self._vote_ms and node.identity.may_stand(now_ms):
             # When no other node was elected for long, the others are unfit too.
             waits = node.unfit and now_ms - self._candidate_ms < _UNFIT_ROUNDS * node.timings.leader_wait_ms
             if waits or node.barred:
@@ -166,7 +166,7 @@ class Member:
         """A request came.
 
         Args:
-            ticket: what to find the caller by; comes back in an `Answer`, at once or later.
+            ticket: what to find the caller by; comes back in a `NodeAnswer`, at once or later.
             request: of the types that nodes send each other: votes, heart-beats, pushes, stretches, transfers.
             now_ms: the time.
         """
@@ -203,7 +203,7 @@ class Member:
         does not make it follow (broker.md §19.4).
         """
         node = self._node
-        if node.role is Role.CANDIDATE and node.now_ms >= self._raised_ms:
+        if node.role is NodeRole.CANDIDATE and node.now_ms >= self._raised_ms:
             self._raised_ms = node.now_ms + node.timings.leader_wait_ms
             node.ask(leader, HeartBeatRequest(), node.timings.request_limit_ms, lambda reply: None)
 
@@ -220,11 +220,11 @@ class Member:
 
     def _follow(self, leader: str) -> None:
         node = self._node
-        node.role, node.leader = Role.FOLLOWER, leader
+        node.role, node.leader = NodeRole.FOLLOWER, leader
         node.identity.offered = ""
         self._again = False
         self._campaign = None
-        self._following = following = Following(node)
+        self._following = following = TermFollowing(node)
         self._pushes = PushAnswers(node, following)
         self._stretches = StretchAnswers(node, following)
 
@@ -245,7 +245,7 @@ class Member:
         """The answer to a request of this node came.
 
         Args:
-            number: of the `Send`.
+            number: of the `RequestToSend`.
             response: the answer; None when there will be none (`limit_ms` is over, or the connection failed).
             now_ms: the time.
         """
@@ -371,13 +371,13 @@ class Member:
         return Standing(node.role, node.term, node.leader, leading is not None and leading.serving)
 
     @property
-    def committed(self) -> Committed:
+    def committed(self) -> CommittedEnd:
         """Up to where the log is committed; index -1 when that is not known."""
         node = self._node
         index = node.committed_index
         if not 0 <= node.log.begin_index <= index:
-            return Committed(index, 0)
-        return Committed(index, node.log.end_of(index))
+            return CommittedEnd(index, 0)
+        return CommittedEnd(index, node.log.end_of(index))
 
     @property
     def group_id(self) -> str:
@@ -431,7 +431,7 @@ class Member:
 
     def _lead(self, campaign: Campaign) -> None:
         node = self._node
-        node.role, node.leader = Role.LEADER, node.self_id
+        node.role, node.leader = NodeRole.LEADER, node.self_id
         node.identity.drawn = node.identity.claim or campaign.named or drawn_id(node.chance)
         node.identity.offered = node.identity.drawn
         self.opening = Opening(node.term, node.identity.drawn, drawn_id(node.chance))

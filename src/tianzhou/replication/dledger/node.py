@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from tianzhou.errors import ConfigError
 from tianzhou.replication.dledger.asks import Asks, Then
-from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.entry_log import NodeEntryLog
 from tianzhou.replication.dledger.log_view import LogView
-from tianzhou.replication.dledger.membership.identity import Identity
-from tianzhou.replication.dledger.outbox import Outbox
-from tianzhou.replication.dledger.ready import Answer, Committed, HardState, Keep, Role, Send
+from tianzhou.replication.dledger.membership.identity import NodeIdentity
+from tianzhou.replication.dledger.outbox import ReadyBuilder
+from tianzhou.replication.dledger.ready import CommittedEnd, HardState, Keep, NodeAnswer, NodeRole, RequestToSend
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import IDENTIFYING, Request, Response
 
@@ -41,7 +41,7 @@ class Node:
     Attributes:
         others: ids of the other nodes.
         quorum: how many nodes decide.
-        role: see `Role`.
+        role: see `NodeRole`.
         leader: who leads in `term`, if known.
         committed_index: the log is the group's up to here.
         synced_index: it is on the disk up to here; None when that is not asked for.
@@ -62,7 +62,7 @@ class Node:
         group: str,
         self_id: str,
         peers: Collection[str],
-        log: EntryLog,
+        log: NodeEntryLog,
         hard_state: HardState,
         timings: Timings,
         chance: Callable[[], float],
@@ -78,14 +78,14 @@ class Node:
         self.self_id = self_id
         self.others = tuple(sorted(set(peers) - {self_id}))
         self.quorum = (len(self.others) + 1) // 2 + 1
-        self.out = Outbox()
+        self.out = ReadyBuilder()
         self.log = LogView(log, self.out)
         self.timings = timings
         self.chance = chance
         self.now_ms = now_ms
         self.term = hard_state.term
         self.vote = hard_state.vote
-        self.role = Role.CANDIDATE
+        self.role = NodeRole.CANDIDATE
         self.leader: str | None = None
         self.committed_index = -1
         self.synced_index: int | None = None
@@ -93,7 +93,7 @@ class Node:
         self.doubted_from = NO_DOUBT
         self.unfit = self.barred = ""
         self.asks = Asks()
-        self.identity = Identity(self.log, group_id, halted, joining=joining, alone=alone)
+        self.identity = NodeIdentity(self.log, group_id, halted, joining=joining, alone=alone)
         self.term_ended: Callable[[], None] = lambda: None
         if log.end_term > self.term:
             # The vote of the log's term is lost; a vote for itself is one that it gives to nobody else.
@@ -126,7 +126,7 @@ class Node:
         Args:
             term: the one that begins; the same when only the leadership ends.
         """
-        self.role = Role.CANDIDATE
+        self.role = NodeRole.CANDIDATE
         self.leader = None
         self.identity.offered = self.identity.drawn = ""
         if term > self.term:
@@ -137,7 +137,7 @@ class Node:
         """The log is the group's up to an entry that is in it."""
         if index > self.committed_index:
             self.committed_index, self.joined = index, True
-            self.out.committed = Committed(index, self.log.end_of(index))
+            self.out.committed = CommittedEnd(index, self.log.end_of(index))
         self.adopt_committed()
 
     def adopt_committed(self) -> None:
@@ -212,7 +212,7 @@ class Node:
         request.group_id = self.identity.claim or None
         request.tianzhou = IDENTIFYING
         number = self.asks.add(self.now_ms + limit_ms, then)
-        self.out.sends.append(Send(number, peer, request, limit_ms))
+        self.out.sends.append(RequestToSend(number, peer, request, limit_ms))
         return number
 
     def answer(self, ticket: object, response: Response, **members: Any) -> None:
@@ -231,7 +231,7 @@ class Node:
         response.tianzhou = IDENTIFYING
         for name, value in members.items():
             setattr(response, name, int(value) if name == "code" else value)
-        self.out.answers.append(Answer(ticket, response))
+        self.out.answers.append(NodeAnswer(ticket, response))
 
     def complain(self, text: str) -> None:
         """Say something to the operator."""

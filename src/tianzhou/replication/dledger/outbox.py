@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from tianzhou.replication.dledger.ready import Answer, Append, Committed, Cut, HardState, Keep, Ready, Send, Standing
+from tianzhou.replication.dledger.ready import (
+    Append,
+    CommittedEnd,
+    Cut,
+    HardState,
+    Keep,
+    NodeAnswer,
+    Ready,
+    RequestToSend,
+    Standing,
+)
 
 
-class Outbox:
+class ReadyBuilder:
     """Parts of the next `Ready`; the attributes are its attributes."""
 
     def __init__(self) -> None:
         self.hard_state: HardState | None = None
         self.cut: Cut | None = None
         self.append: Append | None = None
-        self.committed: Committed | None = None
+        self.committed: CommittedEnd | None = None
         self.standing: Standing | None = None
         self.open_term = False
         self.recovered = False
-        self.sends: list[Send] = []
-        self.answers: list[Answer] = []
+        self.sends: list[RequestToSend] = []
+        self.answers: list[NodeAnswer] = []
         self.complaints: list[str] = []
         self.keep: Keep | None = None
 

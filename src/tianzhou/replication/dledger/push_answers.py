@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tianzhou.errors import ProtocolError
 from tianzhou.records.entry import EntryHeader
-from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.following import TermFollowing
 from tianzhou.replication.dledger.node import Node
 from tianzhou.replication.dledger.raw_entries import from_json, headers_of, same_entry
 from tianzhou.replication.dledger.waiting_pushes import WaitingPush, WaitingPushes
@@ -22,7 +22,7 @@ class PushAnswers:
         following: what it knows of the leader's log.
     """
 
-    def __init__(self, node: Node, following: Following) -> None:
+    def __init__(self, node: Node, following: TermFollowing) -> None:
         self._node = node
         self._following = following
         self._waiting = WaitingPushes(node.timings)

@@ -14,7 +14,7 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 
 @dataclass(slots=True)
-class _Sent:
+class _EntriesSent:
     """Entries on their way.
 
     Attributes:
@@ -45,7 +45,7 @@ class PushProgress(Progress):
         self._compared: int | None = None
         self._next = 0
         self._asked = 0
-        self._sent: dict[int, _Sent] = {}
+        self._sent: dict[int, _EntriesSent] = {}
         self._bytes = 0
         self._claimed = -1
         self._claim_number = 0
@@ -154,7 +154,7 @@ class PushProgress(Progress):
             and self._may_send(self._next)
             and log.is_whole(self._next)
         ):
-            sent = _Sent(0, 0, node.now_ms)
+            sent = _EntriesSent(0, 0, node.now_ms)
             self._sent[self._next] = sent
             self._next = self._send(self._next, sent)
         first = self._sent.get(self.match + 1) or (next(iter(self._sent.values())) if self._sent else None)
@@ -170,7 +170,7 @@ class PushProgress(Progress):
         if node.now_ms - self._said_ms >= times.commit_interval_ms:
             self._push(PushType.COMMIT, [])
 
-    def _send(self, index: int, sent: _Sent) -> int:
+    def _send(self, index: int, sent: _EntriesSent) -> int:
         """Send entries from one on; as many as `sent` says when they were sent before.
 
         Returns:
@@ -193,7 +193,7 @@ class PushProgress(Progress):
         self._push(PushType.APPEND, entries, partial(self._append_answered, first, sent))
         return at
 
-    def _append_answered(self, first: int, sent: _Sent, reply: Reply) -> None:
+    def _append_answered(self, first: int, sent: _EntriesSent, reply: Reply) -> None:
         if self._leader.ended or self._sent.get(first) is not sent or not isinstance(reply, PushResponse):
             return
         if reply.code == Code.SUCCESS:

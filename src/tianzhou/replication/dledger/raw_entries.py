@@ -11,7 +11,7 @@ from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.records.codec import decode_record
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader, decode_header
 from tianzhou.records.framed import holds_record
-from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.entry_log import NodeEntryLog
 from tianzhou.wire.bodies.dledger import Entry
 
 
@@ -136,7 +136,7 @@ class Fit:
     position: int | None
 
 
-def misfit(log: EntryLog, end: Fit, headers: Sequence[EntryHeader], most_term: int) -> str:
+def misfit(log: NodeEntryLog, end: Fit, headers: Sequence[EntryHeader], most_term: int) -> str:
     """Why entries cannot stand behind a log's end; empty when they can.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tianzhou.wire.bodies.dledger import Request, Response
 
 
-class Role(enum.Enum):
+class NodeRole(enum.Enum):
     """Role of a node (broker.md §19.1)."""
 
     CANDIDATE = "CANDIDATE"
@@ -63,7 +63,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class RequestToSend:
     """A request to send.
 
     Attributes:
@@ -80,7 +80,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeAnswer:
     """An answer to give.
 
     Attributes:
@@ -104,14 +104,14 @@ class Standing:
             other one can have been chosen by nodes that waited for it.
     """
 
-    role: Role
+    role: NodeRole
     term: int
     leader: str | None
     serving: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedEnd:
     """Up to where the log is the group's, whoever leads.
 
     Attributes:
@@ -166,11 +166,11 @@ class Ready:
     Attributes:
         hard_state: to persist.
         cut: of the log's end, before anything is appended.
-        append: to the log. With `sync_entries`, the member waits for `Member.synced` before it answers for them.
+        append: to the log. With `sync_entries`, the member waits for `DLedgerMember.synced` before it answers for them.
         committed: the log is committed up to here now.
         standing: what the node is now; None when that did not change.
-        open_term: the node began to lead: append the entry that opens the term (`Member.opening`), then call
-            `Member.appended`.
+        open_term: the node began to lead: append the entry that opens the term (`DLedgerMember.opening`), then call
+            `DLedgerMember.appended`.
         recovered: the log has got back what it lost; the node is no longer `impaired`, and the mark of that can go.
         sends: requests.
         answers: answers.
@@ -181,11 +181,11 @@ class Ready:
     hard_state: HardState | None = None
     cut: Cut | None = None
     append: Append | None = None
-    committed: Committed | None = None
+    committed: CommittedEnd | None = None
     standing: Standing | None = None
     open_term: bool = False
     recovered: bool = False
-    sends: tuple[Send, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    sends: tuple[RequestToSend, ...] = ()
+    answers: tuple[NodeAnswer, ...] = ()
     complaints: tuple[str, ...] = ()
     keep: Keep | None = None

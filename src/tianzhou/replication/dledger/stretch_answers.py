@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tianzhou.errors import ProtocolError
 from tianzhou.records.entry import EntryHeader
-from tianzhou.replication.dledger.following import Following
+from tianzhou.replication.dledger.following import TermFollowing
 from tianzhou.replication.dledger.membership.joint import differs_from, first_of_term
 from tianzhou.replication.dledger.node import Node
 from tianzhou.replication.dledger.raw_entries import headers_of, same_entry
@@ -27,7 +27,7 @@ class StretchAnswers:
         following: what it knows of the leader's log.
     """
 
-    def __init__(self, node: Node, following: Following) -> None:
+    def __init__(self, node: Node, following: TermFollowing) -> None:
         self._node = node
         self._following = following
 

@@ -10,7 +10,7 @@ from typing import Final
 from tianzhou.replication.dledger.asks import Reply
 from tianzhou.replication.dledger.leading import Leading
 from tianzhou.replication.dledger.node import Node
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.wire.bodies.dledger import TransferRequest, TransferResponse
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
@@ -199,9 +199,9 @@ class Transfer:
                 self._give_up(Code.TAKE_LEADERSHIP_FAILED)
         elif node.term > taking.term:
             self._give_up(Code.EXPIRED_TERM)
-        elif node.role is Role.LEADER:
+        elif node.role is NodeRole.LEADER:
             self._give_up(Code.SUCCESS)
-        elif node.role is Role.FOLLOWER:
+        elif node.role is NodeRole.FOLLOWER:
             self._give_up(Code.TAKE_LEADERSHIP_FAILED)
 
     def _give_up(self, code: Code) -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Final
 from unittest.mock import patch
 
-from tianzhou.replication.dledger.member import Member
-from tianzhou.replication.dledger.ready import Ready, Role, Standing
+from tianzhou.replication.dledger.member import DLedgerMember
+from tianzhou.replication.dledger.ready import NodeRole, Ready, Standing
 from tianzhou.replication.group_node import GroupNode
 from tianzhou.store.entries.entry_log import EntryLog
 from tianzhou.testing.simulation.history import Agreed, Foreign, Halted, History, Leads, Serves
@@ -34,7 +34,7 @@ def members_noted(history: History) -> Iterator[None]:
     def noted_stand(node: GroupNode, standing: Standing, why: str = "") -> None:
         before = node.standing
         stand(node, standing, why)
-        name, elected = _runs(), standing.role is Role.LEADER and before.role is not Role.LEADER
+        name, elected = _runs(), standing.role is NodeRole.LEADER and before.role is not NodeRole.LEADER
         if not name:
             return
         if name != STRANGER:
@@ -43,7 +43,7 @@ def members_noted(history: History) -> Iterator[None]:
             # All behind this entry is the stranger's own.
             forks.append(node._entries.end_index)
 
-    def noted_vote(node: GroupNode, member: Member, ready: Ready) -> None:
+    def noted_vote(node: GroupNode, member: DLedgerMember, ready: Ready) -> None:
         carry_out(node, member, ready)
         process = here()
         vote = None if ready.hard_state is None else ready.hard_state.vote
@@ -81,7 +81,7 @@ def members_noted(history: History) -> Iterator[None]:
 
 def _note_standing(history: History, name: str, node: GroupNode, before: Standing) -> None:
     standing = node.standing
-    if standing.role is Role.LEADER and (before.role is not Role.LEADER or before.term != standing.term):
+    if standing.role is NodeRole.LEADER and (before.role is not NodeRole.LEADER or before.term != standing.term):
         foreign = sum(content in history.foreign for content in _contents(node._entries)) if history.foreign else 0
         history.add(Leads, node.group, standing.term, name, foreign)
     if standing.serving != before.serving or (standing.serving and standing.term != before.term):

@@ -16,7 +16,7 @@ from memory_log import MemoryLog
 
 from tianzhou.replication.dledger.asks import Unsupported
 from tianzhou.replication.dledger.raw_entries import from_json, same_entry
-from tianzhou.replication.dledger.ready import Cut, Role
+from tianzhou.replication.dledger.ready import Cut, NodeRole
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import (
     HeartBeatRequest,
@@ -58,7 +58,7 @@ class ApacheNode:
 
     def restart(self) -> None:
         self.alive = True
-        self.role = Role.CANDIDATE
+        self.role = NodeRole.CANDIDATE
         self.leader: str | None = None
         self.known_term = -1
         self.raise_at_once = False
@@ -99,20 +99,20 @@ class ApacheNode:
 
     # Roles
 
-    def become(self, role: Role, term: int, leader: str | None) -> None:
+    def become(self, role: NodeRole, term: int, leader: str | None) -> None:
         self.role, self.leader = role, leader
-        if role is Role.CANDIDATE:
+        if role is NodeRole.CANDIDATE:
             self.known_term = max(self.known_term, term)
-        if role is not Role.LEADER:
+        if role is not NodeRole.LEADER:
             self.transferee = None
             self.pusher = None
         if self.take_term >= 0 and self.taken is not None:
             code = None
             if term > self.take_term:
                 code = Code.EXPIRED_TERM
-            elif role is Role.LEADER:
+            elif role is NodeRole.LEADER:
                 code = Code.SUCCESS
-            elif role is Role.FOLLOWER:
+            elif role is NodeRole.FOLLOWER:
                 code = Code.TAKE_LEADERSHIP_FAILED
             if code is not None:
                 self.taken(TransferResponse(code=int(code), term=term))
@@ -120,15 +120,15 @@ class ApacheNode:
 
     def tick(self) -> None:
         now_ms, times = self.network.now_ms, self.timings
-        if self.role is Role.LEADER:
+        if self.role is NodeRole.LEADER:
             if now_ms - self.beat_ms > times.heartbeat_interval_ms:
                 self.beat_ms = now_ms
                 self._beat()
             if self.pusher is not None:
                 self.pusher.tick()
-        elif self.role is Role.FOLLOWER:
+        elif self.role is NodeRole.FOLLOWER:
             if now_ms - self.heard_ms > times.leader_wait_ms:
-                self.become(Role.CANDIDATE, self.term, None)
+                self.become(NodeRole.CANDIDATE, self.term, None)
             self._write()
         else:
             self._stand()
@@ -139,7 +139,7 @@ class ApacheNode:
 
         def judge() -> None:
             nonlocal done
-            if done or self.role is not Role.LEADER or self.term != term:
+            if done or self.role is not NodeRole.LEADER or self.term != term:
                 return
             done = True
             now_ms = self.network.now_ms
@@ -148,9 +148,9 @@ class ApacheNode:
             elif answers["fine"] + answers["later"] >= self.quorum:
                 self.beat_ms = -(10**9)
             elif answers["term"] > term or answers["other"]:
-                self.become(Role.CANDIDATE, max(answers["term"], term), None)
+                self.become(NodeRole.CANDIDATE, max(answers["term"], term), None)
             elif now_ms - self.answered_ms > self.timings.leader_wait_ms:
-                self.become(Role.CANDIDATE, term, None)
+                self.become(NodeRole.CANDIDATE, term, None)
 
         def answered(reply: HeartBeatResponse | None) -> None:
             answers["all"] += 1
@@ -200,7 +200,7 @@ class ApacheNode:
 
     def lead(self) -> None:
         # DLedger's code changes to leader in whichever role it is by then, as long as the term is the same.
-        self.become(Role.LEADER, self.term, self.name)
+        self.become(NodeRole.LEADER, self.term, self.name)
         self.beat_ms = -(10**9)
         self.answered_ms = self.network.now_ms
         self.pusher = Pusher(self)
@@ -221,7 +221,7 @@ class ApacheNode:
             if self.vote not in (None, request.leader_id):
                 return VoteResult.REJECT_ALREADY_HAS_LEADER if self.leader else VoteResult.REJECT_ALREADY_VOTED
         else:
-            self.become(Role.CANDIDATE, request.term, None)
+            self.become(NodeRole.CANDIDATE, request.term, None)
             self.raise_at_once = True
             return VoteResult.REJECT_TERM_NOT_READY
         if request.term < log.end_term:
@@ -247,12 +247,12 @@ class ApacheNode:
         if request.term < self.term:
             return HeartBeatResponse(code=int(Code.EXPIRED_TERM), term=self.term)
         if request.term > self.term:
-            self.become(Role.CANDIDATE, request.term, None)
+            self.become(NodeRole.CANDIDATE, request.term, None)
             self.raise_at_once = True
             return HeartBeatResponse(code=int(Code.TERM_NOT_READY))
         if self.leader is None:
             self.vote_next = False
-            self.become(Role.FOLLOWER, request.term, request.leader_id)
+            self.become(NodeRole.FOLLOWER, request.term, request.leader_id)
         elif self.leader != request.leader_id:
             return HeartBeatResponse(code=int(Code.INCONSISTENT_LEADER))
         self.heard_ms = self.network.now_ms
@@ -260,7 +260,7 @@ class ApacheNode:
 
     def _transfer(self, ticket: Any, request: TransferRequest) -> None:
         if request.transfer_id == self.name:
-            if self.role is not Role.LEADER or request.term != self.term or self.transferee or self.pusher is None:
+            if self.role is not NodeRole.LEADER or request.term != self.term or self.transferee or self.pusher is None:
                 ticket(TransferResponse(code=int(Code.NOT_LEADER), term=self.term))
                 return
             lag = self.log.end_index - self.pusher.marks.get(str(request.transferee_id), -1)
@@ -284,7 +284,7 @@ class ApacheNode:
             ticket(TransferResponse(code=int(Code.TAKE_LEADERSHIP_FAILED), term=self.term))
         else:
             self.take_term, self.taken = request.term + 1, ticket
-            self.become(Role.CANDIDATE, request.term + 1, None)
+            self.become(NodeRole.CANDIDATE, request.term + 1, None)
             self.raise_at_once = True
 
     # A follower's log
@@ -307,7 +307,7 @@ class ApacheNode:
             return
         if request.type is not PushType.COMMIT:
             self.writes.clear()
-        if self.role is not Role.FOLLOWER:
+        if self.role is not NodeRole.FOLLOWER:
             ticket(self._response(request, Code.NOT_FOLLOWER))
         elif request.type is PushType.COMMIT:
             self.commit(request.term, request.commit_index)
@@ -339,7 +339,7 @@ class ApacheNode:
         self.log = MemoryLog([raw])
 
     def _write(self) -> None:
-        while self.role is Role.FOLLOWER and (item := self.writes.pop(self.log.end_index + 1, None)) is not None:
+        while self.role is NodeRole.FOLLOWER and (item := self.writes.pop(self.log.end_index + 1, None)) is not None:
             request, ticket, _ = item
             if request.term != self.term or request.leader_id != self.leader:
                 ticket(self._response(request, Code.INCONSISTENT_STATE))
@@ -373,7 +373,7 @@ class ApacheNode:
     # What clients and administrators do
 
     def propose(self, body: bytes) -> bool:
-        if not self.alive or self.role is not Role.LEADER or self.transferee is not None:
+        if not self.alive or self.role is not NodeRole.LEADER or self.transferee is not None:
             return False
         self.log.add(self.term, body)
         return True

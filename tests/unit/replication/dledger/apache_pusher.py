@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tianzhou.replication.dledger.raw_entries import to_json
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.wire.bodies.dledger import PushRequest, PushResponse, PushType
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
@@ -24,7 +24,7 @@ class Pusher:
 
     @property
     def active(self) -> bool:
-        return self.node.alive and self.node.pusher is self and self.node.role is Role.LEADER
+        return self.node.alive and self.node.pusher is self and self.node.role is NodeRole.LEADER
 
     def tick(self) -> None:
         for dispatcher in self.dispatchers:

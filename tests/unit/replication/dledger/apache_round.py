@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.wire.bodies.dledger import VoteRequest, VoteResponse, VoteResult
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ class Round:
         if self.known_term > self.term:
             node.vote_next = True
             if self.known_term >= node.term:
-                node.become(Role.CANDIDATE, self.known_term, None)
+                node.become(NodeRole.CANDIDATE, self.known_term, None)
         elif self.count(VoteResult.REJECT_ALREADY_HAS_LEADER):
             node.vote_ms += node.timings.leader_wait_ms
         elif valid - self.count(*LONGER) < node.quorum:
             node.vote_ms += node.timings.max_vote_interval_ms if valid >= node.quorum else 0
         elif self.count(VoteResult.ACCEPT) >= node.quorum:
-            if node.term == self.term and node.role is Role.CANDIDATE:
+            if node.term == self.term and node.role is NodeRole.CANDIDATE:
                 node.lead()
         elif self.count(VoteResult.ACCEPT, VoteResult.REJECT_TERM_NOT_READY) >= node.quorum:
             node.vote_ms = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from memory_log import MemoryLog
 
-from tianzhou.replication.dledger.ready import Committed, Role, Standing
+from tianzhou.replication.dledger.ready import CommittedEnd, NodeRole, Standing
 
 
 class Broken(AssertionError):
@@ -31,7 +31,7 @@ class Checks:
 
     def standing(self, name: str, standing: Standing, log: MemoryLog) -> None:
         """A node's role changed."""
-        if standing.role is not Role.LEADER:
+        if standing.role is not NodeRole.LEADER:
             return
         # A leader that has not heard from a quorum serves no longer, and says so. It was not elected again.
         was_elected = standing.term not in self.leaders
@@ -63,7 +63,7 @@ class Checks:
         if gone:
             self.reached = {name: min(reached, min(gone) - 1) for name, reached in self.reached.items()}
 
-    def committed(self, name: str, log: MemoryLog, committed: Committed) -> None:
+    def committed(self, name: str, log: MemoryLog, committed: CommittedEnd) -> None:
         """A node says that entries are committed."""
         begin = max(self.reached.get(name, -1) + 1, log.begin_index)
         if committed.index > log.end_index:

@@ -13,7 +13,7 @@ from memory_log import MemoryLog
 from our_node import OurNode
 
 from tianzhou.replication.dledger.node import NO_DOUBT
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.replication.dledger.timings import Timings
 
 TIMINGS = Timings(
@@ -275,7 +275,7 @@ class Story:
     def _crash(self, node: OurNode | ApacheNode) -> None:
         rng = self.rng
         # Those that were just chosen, or are about to be, have the most to forget.
-        standing = [other for other in self.nodes if other.alive and other.role is not Role.FOLLOWER]
+        standing = [other for other in self.nodes if other.alive and other.role is not NodeRole.FOLLOWER]
         if standing and rng.random() < 0.5:
             node = rng.choice(standing)
         if not node.alive:
@@ -335,7 +335,7 @@ class Story:
             and min(ends) >= end
             and len({node.log.raw[-1] for node in nodes}) == 1
             and all(node.committed_index >= end for node in nodes)
-            and sum(node.role is Role.LEADER for node in nodes) == 1
+            and sum(node.role is NodeRole.LEADER for node in nodes) == 1
         )
 
     def _stuck(self, node: OurNode | ApacheNode) -> bool:
@@ -343,5 +343,5 @@ class Story:
 
         With a log shorter than the others' it gets no vote, and a leader that others answer goes on in its term.
         """
-        led = any(isinstance(other, ApacheNode) and other.role is Role.LEADER for other in self.nodes)
-        return led and isinstance(node, ApacheNode) and node.role is Role.CANDIDATE
+        led = any(isinstance(other, ApacheNode) and other.role is NodeRole.LEADER for other in self.nodes)
+        return led and isinstance(node, ApacheNode) and node.role is NodeRole.CANDIDATE

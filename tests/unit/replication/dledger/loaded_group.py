@@ -9,7 +9,7 @@ from group_checks import Checks
 from group_network import Network
 from our_node import OurNode
 
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.replication.dledger.timings import Timings
 
 NAMES = ["n0", "n1", "n2"]
@@ -82,4 +82,4 @@ class LoadedGroup:
 def leads(node: OurNode | ApacheNode) -> bool:
     """Whether a node is a leader."""
     role = node.role if isinstance(node, ApacheNode) else node.member.standing.role
-    return role is Role.LEADER
+    return role is NodeRole.LEADER

@@ -8,9 +8,9 @@ from typing import Any
 from memory_log import MemoryLog
 
 from tianzhou.records.entry import decode_header
-from tianzhou.replication.dledger.member import Member
+from tianzhou.replication.dledger.member import DLedgerMember
 from tianzhou.replication.dledger.raw_entries import to_json
-from tianzhou.replication.dledger.ready import HardState, Keep, Ready, Role, Send
+from tianzhou.replication.dledger.ready import HardState, Keep, NodeRole, Ready, RequestToSend
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import (
     OURS,
@@ -52,11 +52,11 @@ class Desk:
         self.log = log or MemoryLog()
         self.now_ms = 1000
         self.state = state
-        self.member = Member(
+        self.member = DLedgerMember(
             "group", "n0", [f"n{n}" for n in range(size)], self.log, state, chance=lambda: 0.5, now_ms=self.now_ms,
             timings=timings, **others,
         )  # fmt: skip
-        self.sends: list[Send] = []
+        self.sends: list[RequestToSend] = []
         self.answers: list[Any] = []
         self.order: list[str] = []
         self.last = Ready()
@@ -132,17 +132,17 @@ class Desk:
             )
         )  # fmt: skip
 
-    def sent(self, kind: type, peer: str | None = None) -> list[Send]:
+    def sent(self, kind: type, peer: str | None = None) -> list[RequestToSend]:
         return [send for send in self.sends if type(send.request) is kind and peer in (None, send.peer)]
 
-    def reply(self, send: Send, response: Any) -> None:
+    def reply(self, send: RequestToSend, response: Any) -> None:
         self.member.answered(send.number, response, self.now_ms)
         self.carry_out()
 
     def elect(self, *, ours: bool = True) -> None:
         """The member becomes leader; the others answer its first heart-beats."""
         for _ in range(200):
-            if self.member.standing.role is Role.LEADER:
+            if self.member.standing.role is NodeRole.LEADER:
                 break
             self.after(50)
             for send in list(self.sends):

@@ -1,4 +1,4 @@
-"""A node of ours in a simulated group: carries out what its `Member` wants, and may lose power in the middle of it."""
+"""A node in a simulated group: carries out what its `DLedgerMember` wants, and may lose power in the middle of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from group_network import Network
 from memory_log import MemoryLog
 
 from tianzhou.records.entry import HEADER_SIZE
-from tianzhou.replication.dledger.member import Member
+from tianzhou.replication.dledger.member import DLedgerMember
 from tianzhou.replication.dledger.node import NO_DOUBT
-from tianzhou.replication.dledger.ready import HardState, Keep, Ready, Role
+from tianzhou.replication.dledger.ready import HardState, Keep, NodeRole, Ready
 from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import TransferRequest
 
@@ -51,7 +51,7 @@ class OurNode:
         self.complaints: list[str] = []
         self.pending: list[tuple[int, int, bytes]] = []
         self._syncing = False
-        self.member: Member
+        self.member: DLedgerMember
         network.hosts[name] = self
         self.restart()
 
@@ -59,7 +59,7 @@ class OurNode:
 
     def restart(self) -> None:
         self.alive = True
-        self.member = Member(
+        self.member = DLedgerMember(
             "group", self.name, self.peers, self.log, self.hard_state, chance=self.network.rng.random,
             now_ms=self.network.now_ms, timings=self.timings, committed_index=self.checkpoint, impaired=self.impaired,
             doubted_from=self.doubted_from, sync_entries=self.sync, synced_index=self.log.end_index,
@@ -168,7 +168,7 @@ class OurNode:
         if ready.standing is not None:
             standing = ready.standing
             self.checks.standing(self.name, standing, self.log)
-            if standing.role is not Role.LEADER:
+            if standing.role is not NodeRole.LEADER:
                 self.pending = []
         if ready.committed is not None:
             self._acknowledge(ready.committed.index)
@@ -179,7 +179,7 @@ class OurNode:
                 self.name, send.peer, send.request, send.limit_ms,
                 lambda reply, number=send.number: self._answered(number, reply),
             )  # fmt: skip
-        if ready.open_term and self.member.standing.role is Role.LEADER:
+        if ready.open_term and self.member.standing.role is NodeRole.LEADER:
             self.log.open_term(self.member.opening, self.network.now_ms)
             self.member.appended(self.network.now_ms)
 
@@ -253,7 +253,7 @@ class OurNode:
         return self.member.standing.leader
 
     @property
-    def role(self) -> Role:
+    def role(self) -> NodeRole:
         return self.member.standing.role
 
     def described(self) -> str:

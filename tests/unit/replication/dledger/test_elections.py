@@ -6,8 +6,8 @@ import pytest
 from member_desk import TIMINGS, Desk, log_of, quick
 
 from tianzhou.errors import ConfigError, StoreError
-from tianzhou.replication.dledger.member import Member, Unsupported
-from tianzhou.replication.dledger.ready import HardState, Role
+from tianzhou.replication.dledger.member import DLedgerMember, Unsupported
+from tianzhou.replication.dledger.ready import HardState, NodeRole
 from tianzhou.wire.bodies.dledger import (
     HeartBeatRequest,
     HeartBeatResponse,
@@ -79,7 +79,7 @@ def test_strangers_and_other_groups_are_refused() -> None:
 
 def test_a_node_must_be_in_its_group() -> None:
     with pytest.raises(ConfigError, match="'n9' is not among the peers of the group 'g': n0, n1"):
-        Member("g", "n9", ["n1", "n0"], log_of(), HardState(), chance=lambda: 0.0, now_ms=0)
+        DLedgerMember("g", "n9", ["n1", "n0"], log_of(), HardState(), chance=lambda: 0.0, now_ms=0)
 
 
 def test_whoever_hears_a_leader_tells_others_not_to_stand() -> None:
@@ -98,7 +98,7 @@ def test_whoever_hears_a_leader_tells_others_not_to_stand() -> None:
 def test_a_node_that_nobody_answers_stays_in_its_term() -> None:
     desk = Desk(state=HardState(3, None))
     desk.after(60_000, 100)
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
     assert desk.state.term == 3
     assert not desk.sent(VoteRequest)
 
@@ -113,7 +113,7 @@ def test_a_candidate_asks_first_then_in_earnest() -> None:
     assert desk.state == HardState(4, "n0")
     vote = desk.sent(VoteRequest, "n1")[-1]
     desk.reply(vote, VoteResponse(vote_result=VoteResult.ACCEPT, term=4))
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     # The term is opened by an entry of its own.
     assert desk.log.end_term == 4
 
@@ -129,7 +129,7 @@ def test_an_apache_node_that_is_not_ready_is_asked_again() -> None:
     again = desk.sent(VoteRequest, "n1")[-1]
     assert (again.number > asked[-1].number, again.request.term) == (True, 4)
     desk.reply(again, VoteResponse(vote_result=VoteResult.ACCEPT, term=4))
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
 
 
 def test_apaches_nodes_are_asked_whether_they_have_a_leader_by_a_vote_of_the_present_term() -> None:
@@ -156,7 +156,7 @@ def test_a_larger_term_among_the_answers_is_taken() -> None:
     assert desk.state == HardState(17, None)
     # A vote that comes too late elects nobody.
     desk.reply(desk.sent(VoteRequest, "n2")[-1], VoteResponse(vote_result=VoteResult.ACCEPT, term=4))
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
 
 
 def test_an_impaired_node_gives_apaches_candidates_no_vote_and_ours_one_that_says_so() -> None:
@@ -180,7 +180,7 @@ def test_votes_of_impaired_nodes_count_only_with_all_others(earnest: bool) -> No
     questions = {peer: desk.sent(kind, peer)[-1] for peer in ("n1", "n2", "n3", "n4")}
 
     def went_on() -> bool:
-        return desk.member.standing.role is Role.LEADER if earnest else bool(desk.sent(VoteRequest, "n1"))
+        return desk.member.standing.role is NodeRole.LEADER if earnest else bool(desk.sent(VoteRequest, "n1"))
 
     for peer, impaired in (("n1", True), ("n2", True), ("n3", False)):
         desk.reply(
@@ -196,10 +196,10 @@ def test_an_impaired_node_leads_when_all_others_vote_for_it() -> None:
     desk.after(1000)
     for kind in (PreVoteRequest, VoteRequest):
         for peer in ("n1", "n2"):
-            assert desk.member.standing.role is Role.CANDIDATE
+            assert desk.member.standing.role is NodeRole.CANDIDATE
             answer = VoteResponse(vote_result=VoteResult.ACCEPT, term=desk.state.term, impaired=peer == "n1")
             desk.reply(desk.sent(kind, peer)[-1], answer)
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     assert not desk.member.impaired
     assert desk.last.recovered
 
@@ -252,7 +252,7 @@ def test_a_leader_that_no_quorum_answers_stops_when_followers_stop_to_wait() -> 
     desk.after(5000)
     assert desk.member.standing.serving
     desk.after(1100)
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
     assert desk.state.term == term
     assert desk.member.refusal() is Code.NOT_LEADER
     assert any("too few nodes have answered" in text for text in desk.complaints)
@@ -266,7 +266,7 @@ def test_a_leader_of_five_goes_on_while_two_of_the_others_answer() -> None:
         for send in desk.sent(HeartBeatRequest):
             desk.reply(send, HeartBeatResponse() if send.peer in ("n1", "n2") else None)
         desk.sends.clear()
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     desk.after(2100)
     for send in desk.sent(HeartBeatRequest, "n1"):
         desk.reply(send, HeartBeatResponse(code=Code.EXPIRED_TERM, term=99))
@@ -313,7 +313,7 @@ def test_a_group_with_short_times_has_a_new_leader_within_two_seconds() -> None:
     desk = Desk(timings=short)
     desk.beat("n1", 1)
     waited = 0
-    while desk.member.standing.role is not Role.LEADER:
+    while desk.member.standing.role is not NodeRole.LEADER:
         desk.after(10)
         waited += 10
         for send in desk.sends:
@@ -349,7 +349,7 @@ def test_a_node_with_entries_in_doubt_leads_only_where_too_few_have_lost_nothing
             for send in desk.sent(kind, peer)[-1:]:
                 answer = VoteResponse(vote_result=VoteResult.ACCEPT, term=desk.state.term, impaired=peer not in sound)
                 desk.reply(send, answer)
-    assert (desk.member.standing.role is Role.LEADER) is leads
+    assert (desk.member.standing.role is NodeRole.LEADER) is leads
 
 
 def test_two_that_stand_at_once_stand_again_soon_in_another_term_though_the_third_is_silent() -> None:

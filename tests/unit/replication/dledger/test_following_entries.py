@@ -8,7 +8,7 @@ from memory_log import SEGMENT, MemoryLog
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.records.entry import HEADER_SIZE, EntryHeader
 from tianzhou.records.layout import HEAD_SIZE
-from tianzhou.replication.dledger.ready import HardState, Role
+from tianzhou.replication.dledger.ready import HardState, NodeRole
 from tianzhou.wire.bodies.dledger import PushRequest, PushType, StretchRequest
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
@@ -234,7 +234,7 @@ def test_a_push_of_an_older_term_changes_nothing() -> None:
     assert desk.push(TRUNCATE, [log_of(2).entry(0)], term=2).code == Code.EXPIRED_TERM
     assert desk.stretch(log_of(2), -1, 1, term=2).code == Code.EXPIRED_TERM
     assert terms(desk.log) == [1]
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
 
 
 def test_a_record_that_is_not_whole_is_not_taken() -> None:

@@ -16,7 +16,7 @@ from our_node import OurNode
 
 from tianzhou.records.opening import opening_group_id
 from tianzhou.replication.dledger.membership.joint import joint_at, marks_of
-from tianzhou.replication.dledger.ready import HardState, Keep, Opening, Role
+from tianzhou.replication.dledger.ready import HardState, Keep, NodeRole, Opening
 from tianzhou.wire.bodies.dledger import (
     IDENTIFYING,
     HeartBeatRequest,
@@ -213,7 +213,7 @@ def test_a_member_with_another_identity_than_the_leader_follows_no_further_until
     assert desk.ask(beat).code == Code.UNKNOWN_GROUP
     assert OWN in desk.member.halted
     assert OTHER in desk.member.halted
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
     assert desk.state.term == 1
     assert vote_of(desk, group_log(1, 1, 2), None).vote_result is VoteResult.UNKNOWN
     own = HeartBeatRequest(leader_id="n2", term=4, group_id=OTHER, tianzhou=IDENTIFYING)
@@ -312,11 +312,11 @@ def test_a_running_group_goes_on_without_a_member_that_got_another_folder(life: 
         for _ in range(ms // 20):
             network.run_until(network.now_ms + 20)
             for node in nodes:
-                if node.role is Role.LEADER:
+                if node.role is NodeRole.LEADER:
                     node.propose(b"m%d" % network.now_ms)
 
     pass_time(3000)
-    victim = next(node for node in nodes if node.role is Role.FOLLOWER)
+    victim = next(node for node in nodes if node.role is NodeRole.FOLLOWER)
     others = [node for node in nodes if node is not victim]
     victim.crash(power=False)
     if life == "an earlier life":
@@ -333,10 +333,10 @@ def test_a_running_group_goes_on_without_a_member_that_got_another_folder(life: 
     assert FOLLOWS_NOT in victim.member.halted
     assert victim.log.raw == before
     # The others elect among themselves, and never the member with the other folder.
-    leader = next(node for node in others if node.role is Role.LEADER)
+    leader = next(node for node in others if node.role is NodeRole.LEADER)
     leader.crash(power=False)
     pass_time(2000)
-    assert all(node.role is not Role.LEADER for node in nodes if node.alive)
+    assert all(node.role is not NodeRole.LEADER for node in nodes if node.alive)
     leader.restart()
     pass_time(3000)
     acknowledged = len(checks.answered)

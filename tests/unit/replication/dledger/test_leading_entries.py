@@ -7,7 +7,7 @@ from typing import Any
 from member_desk import Desk, log_of, quick
 
 from tianzhou.replication.dledger.member import Unsupported
-from tianzhou.replication.dledger.ready import HardState, Role
+from tianzhou.replication.dledger.ready import HardState, NodeRole
 from tianzhou.replication.dledger.throttle import Throttle
 from tianzhou.wire.bodies.dledger import (
     HeartBeatRequest,
@@ -306,7 +306,7 @@ def test_who_shall_lead_waits_for_the_leaders_end_and_stands_without_asking_firs
     vote = desk.sent(VoteRequest, "n2")[-1]
     desk.answers.clear()
     desk.reply(vote, VoteResponse(vote_result=VoteResult.ACCEPT, term=2))
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     assert (desk.answers[-1].code, desk.answers[-1].term) == (Code.SUCCESS, 2)
 
 
@@ -354,5 +354,5 @@ def test_a_leader_keeps_the_leadership_while_no_preferred_leader_answers() -> No
     took(desk, "n1")
     assert desk.member.committed.index == 1
     desk.after(1100)
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     assert not desk.sent(TransferRequest)

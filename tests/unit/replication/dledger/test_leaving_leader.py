@@ -11,7 +11,7 @@ from our_node import OurNode
 from test_leading_entries import leader, took
 
 from seeds import seeds
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.wire.bodies.dledger import (
     PreVoteRequest,
     StretchRequest,
@@ -74,7 +74,7 @@ def test_without_a_follower_that_answers_a_leader_goes_on() -> None:
     desk = Desk(size=1)
     desk.after(3000)
     unfit(desk)
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     assert desk.member.refusal() is None
     assert not desk.member.can_hand_over
 

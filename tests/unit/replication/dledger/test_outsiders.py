@@ -12,7 +12,7 @@ from our_node import OurNode
 from test_leading_entries import leader, took
 
 from tianzhou.replication.dledger.membership.outsiders import MOST, Outsiders, may_be_disjoint, outside_ids
-from tianzhou.replication.dledger.ready import Role
+from tianzhou.replication.dledger.ready import NodeRole
 from tianzhou.wire.bodies.dledger import HeartBeatRequest, PreVoteRequest, Request, TransferRequest, VoteRequest
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
@@ -30,16 +30,16 @@ def beats(desk: Desk, sender: str, count: int = 3) -> None:
 def lone_leader() -> Desk:
     desk = Desk(size=1)
     desk.after(1000)
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     return desk
 
 
 def test_a_leader_that_is_alone_in_its_list_steps_down_when_another_member_speaks() -> None:
     desk = lone_leader()
     beats(desk, "n1", 2)
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     beats(desk, "n1")
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
     (line,) = desk.complaints
     assert "dLegerPeers of this node names n0, and members of the group that it does not name" in line
     assert "n1" in line
@@ -48,7 +48,7 @@ def test_a_leader_that_is_alone_in_its_list_steps_down_when_another_member_speak
     assert len(desk.complaints) == 1
     desk.after(QUIET_MS + 2000)
     assert desk.member.barred == ""
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
 
 
 def test_one_forged_packet_or_many_at_once_take_no_leader_down() -> None:
@@ -56,7 +56,7 @@ def test_one_forged_packet_or_many_at_once_take_no_leader_down() -> None:
     for _ in range(50):
         desk.ask(VoteRequest(leader_id="n1", local_id="n1", term=99))
     desk.after(5000)
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
 
 
 @pytest.mark.parametrize("request_", [PreVoteRequest, VoteRequest, HeartBeatRequest])
@@ -65,7 +65,7 @@ def test_requests_of_members_count_whatever_they_ask(request_: type[Request]) ->
     for _ in range(3):
         desk.ask(request_(leader_id="n1", local_id="n1", term=9))  # type: ignore[arg-type]
         desk.after(2000)
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
 
 
 def test_a_leader_of_three_stays_beside_one_outsider_and_steps_down_beside_two() -> None:
@@ -75,13 +75,13 @@ def test_a_leader_of_three_stays_beside_one_outsider_and_steps_down_beside_two()
         desk.ask(VoteRequest(leader_id="n7", local_id="n7", term=9))
         desk.after(1000)
         desk.beats()
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     for _ in range(5):
         for sender in ("n7", "n8"):
             desk.ask(VoteRequest(leader_id=sender, local_id=sender, term=9))
         desk.after(1000)
         desk.beats()
-    assert desk.member.standing.role is not Role.LEADER
+    assert desk.member.standing.role is not NodeRole.LEADER
     assert "n7, n8" in desk.complaints[-1]
 
 
@@ -128,14 +128,14 @@ def test_what_the_shell_says_bars_a_node_too() -> None:
     desk = Desk(size=1)
     desk.member.bar("another master is alive", desk.now_ms)
     desk.after(10_000)
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
     assert desk.complaints == ["n0 does not lead: another master is alive"]
     desk.member.bar("", desk.now_ms)
     desk.after(1000)
-    assert desk.member.standing.role is Role.LEADER
+    assert desk.member.standing.role is NodeRole.LEADER
     desk.member.bar("another master is alive", desk.now_ms)
     desk.carry_out()
-    assert desk.member.standing.role is Role.CANDIDATE
+    assert desk.member.standing.role is NodeRole.CANDIDATE
     assert desk.member.refusal() is Code.NOT_LEADER
 
 
@@ -149,6 +149,6 @@ def test_a_member_that_restarts_alone_in_its_list_leads_beside_nobody_for_long(s
     others = [OurNode(name, names, network, checks, TIMINGS) for name in names[1:]]
     lone = OurNode("n0", ["n0"], network, lone_checks, TIMINGS)
     network.run_until(30_000)
-    assert lone.role is not Role.LEADER
+    assert lone.role is not NodeRole.LEADER
     assert lone.member.barred
-    assert sum(node.role is Role.LEADER for node in others) == 1
+    assert sum(node.role is NodeRole.LEADER for node in others) == 1

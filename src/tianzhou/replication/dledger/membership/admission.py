@@ -35,7 +35,7 @@ ANSWERS: Final[dict[type[Request], type[Response]]] = {
 """Type of the answer to each request that nodes send each other."""
 
 
-class Admission:
+class PeerAdmission:
     """Requests that a node refuses, and members outside of its list.
 
     Args:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tianzhou.repeats import Repeats
-from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.entry_log import NodeEntryLog
 from tianzhou.replication.dledger.membership.joint import logged_group_id, shares_entry
 from tianzhou.wire.bodies.dledger import IDENTIFYING, Request, TransferRequest, VoteRequest
 
 _REFUSAL_SPAN_S = 60.0
 
 
-class Identity:
+class NodeIdentity:
     """Identity of a node's group, and why the node follows no further.
 
     Args:
@@ -40,7 +40,7 @@ class Identity:
         drawn: identity that this node names as the leader; empty while it does not lead.
     """
 
-    def __init__(self, log: EntryLog, group_id: str, halted: str, *, joining: bool, alone: bool) -> None:
+    def __init__(self, log: NodeEntryLog, group_id: str, halted: str, *, joining: bool, alone: bool) -> None:
         self._log = log
         self._read: dict[bool, tuple[tuple[int, int, int], str]] = {}
         self._refusals = Repeats(span_s=_REFUSAL_SPAN_S)

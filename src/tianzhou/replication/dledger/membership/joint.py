@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tianzhou.records.entry import HEADER_SIZE, decode_header
 from tianzhou.records.opening import opening_group_id
-from tianzhou.replication.dledger.entry_log import EntryLog
+from tianzhou.replication.dledger.entry_log import NodeEntryLog
 from tianzhou.wire.bodies.dledger import StretchRequest, TermMark, VoteRequest
 
 _DIGEST_SIZE: Final = 16
@@ -43,12 +43,12 @@ def digest(entry: bytes) -> str:
     return blake2b(text.encode() + entry[HEADER_SIZE:], digest_size=_DIGEST_SIZE).hexdigest()
 
 
-def digest_at(log: EntryLog, index: int) -> str | None:
+def digest_at(log: NodeEntryLog, index: int) -> str | None:
     """Return the checksum of an entry of the log; None when the disk has changed the entry."""
     return digest(log.entry(index)) if log.is_whole(index) else None
 
 
-def first_of_term(log: EntryLog, index: int) -> int:
+def first_of_term(log: NodeEntryLog, index: int) -> int:
     """Return the index of the first entry that the log has of the term of an entry."""
     term = log.term_at(index)
     low, high = log.begin_index, index
@@ -58,7 +58,7 @@ def first_of_term(log: EntryLog, index: int) -> int:
     return low
 
 
-def joint_at(log: EntryLog, index: int) -> Joint:
+def joint_at(log: NodeEntryLog, index: int) -> Joint:
     """Return the checksums with which a follower can compare its log up to an entry.
 
     Args:
@@ -69,7 +69,7 @@ def joint_at(log: EntryLog, index: int) -> Joint:
     return Joint(digest_at(log, index), first, digest_at(log, first))
 
 
-def differs_from(log: EntryLog, request: StretchRequest) -> bool:
+def differs_from(log: NodeEntryLog, request: StretchRequest) -> bool:
     """Whether a follower's log differs from that of its leader at the joint.
 
     An entry that either node lacks, or has damaged, is not compared.
@@ -89,7 +89,7 @@ def differs_from(log: EntryLog, request: StretchRequest) -> bool:
     return False
 
 
-def logged_group_id(log: EntryLog, index: int) -> str:
+def logged_group_id(log: NodeEntryLog, index: int) -> str:
     """Return the identity of the newest opening record with one; empty when the log has no such record.
 
     Args:
@@ -104,7 +104,7 @@ def logged_group_id(log: EntryLog, index: int) -> str:
     return ""
 
 
-def marks_of(log: EntryLog) -> list[TermMark]:
+def marks_of(log: NodeEntryLog) -> list[TermMark]:
     """Return the marks that a candidate shows: its last entry, and the first entries of its last terms."""
     index, indexes = log.end_index, [log.end_index]
     for _ in range(_MARKED_TERMS):
@@ -120,7 +120,7 @@ def marks_of(log: EntryLog) -> list[TermMark]:
     return marks
 
 
-def shares_entry(log: EntryLog, request: VoteRequest) -> bool:
+def shares_entry(log: NodeEntryLog, request: VoteRequest) -> bool:
     """Whether a mark of a candidate's log is an entry of this log, so that both logs are of one group."""
     return any(
         0 <= log.begin_index <= mark.index <= log.end_index and digest_at(log, mark.index) == mark.digest
@@ -128,7 +128,7 @@ def shares_entry(log: EntryLog, request: VoteRequest) -> bool:
     )
 
 
-def lacks_committed(log: EntryLog, committed_index: int, request: VoteRequest) -> bool:
+def lacks_committed(log: NodeEntryLog, committed_index: int, request: VoteRequest) -> bool:
     """Whether a candidate's log lacks entries that the group has committed: it ends before them, or a mark differs.
 
     Args:
