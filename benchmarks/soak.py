@@ -19,7 +19,7 @@ from sides import anon_mb
 from tianzhou.bench.local_server import LocalServer
 from tianzhou.bench.runner import Run
 from tianzhou.bench.series import Second
-from tianzhou.bench.spec import Kind, LoadSpec, Role
+from tianzhou.bench.spec import BenchKind, BenchRole, LoadSpec
 
 TOPICS = ("Soak",)
 PROBE_S = 5.0
@@ -28,7 +28,7 @@ SAMPLE_S = 10
 
 def sample(pid: int, run: Run, second: int) -> dict[str, Any]:
     """What there is to know after a second: memory of the broker, messages so far, latency in that second."""
-    sent, received = run.series[Role.send], run.series[Role.receive]
+    sent, received = run.series[BenchRole.send], run.series[BenchRole.receive]
     latency = (sent.at(second) or Second(second, warm_up=False)).latency_ms or {}
     return {
         "second": second + 1,
@@ -51,15 +51,19 @@ async def soak(minutes: float) -> dict[str, Any]:
                 samples.append(sample(server.pid, run, second))
                 print("  ".join(f"{name} {value}" for name, value in samples[-1].items()), flush=True)
 
-        probe = Run(LoadSpec(Kind.produce, TOPICS, seconds=PROBE_S).checked(), None, lambda run, second: None, print)
+        probe = Run(
+            LoadSpec(BenchKind.produce, TOPICS, seconds=PROBE_S).checked(), None, lambda run, second: None, print
+        )
         await probe.measure(server.namesrv, server)
         rate = probe.figures()["send"]["messages_per_second"] / 2
         print(f"{rate:.0f} messages/s for {minutes} minutes", flush=True)
-        run = Run(LoadSpec(Kind.mixed, TOPICS, rate=rate, seconds=60 * minutes).checked(), None, every_second, print)
+        run = Run(
+            LoadSpec(BenchKind.mixed, TOPICS, rate=rate, seconds=60 * minutes).checked(), None, every_second, print
+        )
         await run.measure(server.namesrv, server)
     memory = [one["anon_mib"] for one in samples]
     third = max(len(memory) // 3, 1)
-    sent, received = run.series[Role.send], run.series[Role.receive]
+    sent, received = run.series[BenchRole.send], run.series[BenchRole.receive]
     return {
         "rate": round(rate),
         "minutes": minutes,

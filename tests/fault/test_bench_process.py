@@ -15,7 +15,7 @@ from processes import Tianzhou, serve
 
 from tianzhou import sync
 from tianzhou.bench.runner import Run
-from tianzhou.bench.spec import Kind, LoadSpec, Payload, Role
+from tianzhou.bench.spec import BenchKind, BenchRole, LoadSpec, Payload
 from waiting import WITHIN_S, until
 
 RUN_LIMIT_S = 2 * WITHIN_S
@@ -132,17 +132,24 @@ def test_consumers_wait_for_a_backlog(namesrv: str) -> None:
 
     def say(text: str) -> None:
         said.append(text)
-        received_then.append(run.series[Role.receive].seen)
+        received_then.append(run.series[BenchRole.receive].seen)
 
     given = LoadSpec(
-        Kind.mixed, ("behind",), rate=1_000, seconds=0.2, payload=Payload(100), backlog_bytes=60_000, groups=2, queues=2
+        BenchKind.mixed,
+        ("behind",),
+        rate=1_000,
+        seconds=0.2,
+        payload=Payload(100),
+        backlog_bytes=60_000,
+        groups=2,
+        queues=2,
     )
     run = Run(given.checked(), None, lambda run, second: None, say)
     asyncio.run(run.measure(namesrv))
     assert [text.partition(" ")[0] for text in said] == ["topic", "a", "the"]
     # 600 for both groups together before any was consumed, and in the end all.
     assert received_then[1] == 0
-    sent, received = run.series[Role.send].seen, run.series[Role.receive].seen
+    sent, received = run.series[BenchRole.send].seen, run.series[BenchRole.receive].seen
     assert sent >= 300
     assert received >= 2 * sent
     assert run.notes == []

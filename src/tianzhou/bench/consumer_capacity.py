@@ -23,14 +23,14 @@ ROUNDING: Final = 1e-9
 """Tolerance for quotients that are whole numbers except for the last bits."""
 
 
-class Workers(enum.StrEnum):
+class MemberWorkers(enum.StrEnum):
     """Where the handlers of a member run."""
 
     threads = "threads"
     processes = "processes"
 
 
-CLIENT_RATES: Final = {Workers.threads: 10_000, Workers.processes: 4_000}
+CLIENT_RATES: Final = {MemberWorkers.threads: 10_000, MemberWorkers.processes: 4_000}
 """Messages a second that one member hands to handlers which do nothing (docs/howto/planning.md)."""
 
 
@@ -90,7 +90,7 @@ class Way:
         nodes: number of nodes for the peak, with the headroom left free. Each node runs one member of the group.
     """
 
-    workers: Workers
+    workers: MemberWorkers
     cores: int
     concurrency: int
     rate: float
@@ -141,7 +141,7 @@ def plan_consumers(load: ConsumerLoad) -> ConsumerFigures:
     Raises:
         ConfigError: the load needs more than 10,000 nodes.
     """
-    threads, processes = way(load, Workers.threads), way(load, Workers.processes)
+    threads, processes = way(load, MemberWorkers.threads), way(load, MemberWorkers.processes)
     chosen, other = (processes, threads) if processes.nodes < threads.nodes else (threads, processes)
     if chosen.nodes > MAX_MEMBERS:
         raise ConfigError(
@@ -156,10 +156,10 @@ def plan_consumers(load: ConsumerLoad) -> ConsumerFigures:
     )
 
 
-def way(load: ConsumerLoad, workers: Workers) -> Way:
+def way(load: ConsumerLoad, workers: MemberWorkers) -> Way:
     """Return the figures of one kind of workers."""
     # One thread at a time executes Python in a process, however many cores the node has.
-    cores = 1 if workers is Workers.threads else load.cores
+    cores = 1 if workers is MemberWorkers.threads else load.cores
     wanted = math.ceil(cores * load.wall_ms / load.cpu_ms - ROUNDING)
     concurrency = max(1, min(wanted, MAX_CONCURRENCY))
     rates = {
@@ -196,14 +196,14 @@ def _warnings(load: ConsumerLoad, chosen: Way, other: Way, idle: int, busiest: f
             f"the handler is so quick that the client's own work is the limit, about {chosen.rate:,.0f} messages/s in "
             f"{chosen.workers}; an `async def` handler takes several times as many"
         )
-    if chosen.workers is Workers.processes and chosen.concurrency > 2 * load.cores:
+    if chosen.workers is MemberWorkers.processes and chosen.concurrency > 2 * load.cores:
         each = math.ceil(chosen.concurrency / load.cores)
         yield (
             f"{chosen.concurrency} processes take about {chosen.concurrency * PROCESS_MIB / 1024:,.1f} GiB; "
             f"{load.cores} members on a node with {each} threads each do the same for less, and need "
             f"{members * load.cores} queues"
         )
-    if chosen.workers is Workers.threads and load.cores > 1 and members > 1:
+    if chosen.workers is MemberWorkers.threads and load.cores > 1 and members > 1:
         yield (f"{chosen.workers} use one of a node's {load.cores} cores; the other members may run on the same node")
 
 

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from tianzhou.bench.spec import LoadSpec, Role
+from tianzhou.bench.spec import BenchRole, LoadSpec
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Job(msgspec.Struct, frozen=True):
         spec: the run, checked.
     """
 
-    role: Role
+    role: BenchRole
     share: int
     of: int
     namesrv: str
@@ -60,18 +60,18 @@ def topics_by_group(spec: LoadSpec, mark: str) -> dict[str, str]:
 def sending_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
     """Each sending process's share of a checked run."""
     members = [(topic, "") for _ in range(spec.connections or 1) for topic in spec.topics]
-    return _shared(Role.send, members, spec.processes, spec, namesrv, tls, mark)
+    return _shared(BenchRole.send, members, spec.processes, spec, namesrv, tls, mark)
 
 
 def receiving_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
     """Each receiving process's share of a checked run."""
     groups = topics_by_group(spec, mark)
     members = [(topic, group) for _ in range(spec.consumers) for group, topic in groups.items()]
-    return _shared(Role.receive, members, min(spec.processes, len(members)), spec, namesrv, tls, mark)
+    return _shared(BenchRole.receive, members, min(spec.processes, len(members)), spec, namesrv, tls, mark)
 
 
 def _shared(
-    role: Role,
+    role: BenchRole,
     members: list[tuple[str, str]],
     processes: int,
     spec: LoadSpec,

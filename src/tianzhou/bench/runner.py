@@ -18,8 +18,8 @@ from tianzhou.bench.local_server import LocalServer
 from tianzhou.bench.payloads import MARK_LENGTH, Keys
 from tianzhou.bench.run_groups import RunGroups
 from tianzhou.bench.sending import make_bodies
-from tianzhou.bench.series import Series
-from tianzhou.bench.spec import Kind, LoadSpec, Role
+from tianzhou.bench.series import RunSeries
+from tianzhou.bench.spec import BenchKind, BenchRole, LoadSpec
 from tianzhou.bench.worker_pool import Worker, WorkerPool
 from tianzhou.bench.worker_protocol import WorkerReport
 from tianzhou.client import PullConsumer
@@ -60,8 +60,8 @@ class Run:
         self.spec = spec
         self.notes: list[str] = []
         self.series = {
-            role: Series(spec.warm_up_s)
-            for role, wanted in ((Role.send, spec.sends), (Role.receive, spec.receives))
+            role: RunSeries(spec.warm_up_s)
+            for role, wanted in ((BenchRole.send, spec.sends), (BenchRole.receive, spec.receives))
             if wanted
         }
         self.interrupted = False
@@ -119,7 +119,7 @@ class Run:
     async def _prepare_topics(self, admin: Admin) -> None:
         for topic in self.spec.topics:
             if not await admin.topics.exists(topic):
-                if self.spec.kind is Kind.consume and not self.spec.fill:
+                if self.spec.kind is BenchKind.consume and not self.spec.fill:
                     raise ConfigError(
                         f"topic {topic} does not exist, so there is nothing to consume; store some messages first with "
                         "tianzhou bench produce, or give --fill COUNT"
@@ -135,7 +135,7 @@ class Run:
         if spec.fill:
             await self._fill()
         stored = {topic: await admin.topics.stats(topic) for topic in spec.topics}
-        if spec.kind is Kind.consume:
+        if spec.kind is BenchKind.consume:
             queues = [at for stats in stored.values() for at in stats.offset_table.values()]
             there = sum(at.max_offset - at.min_offset for at in queues)
             if not there:
@@ -170,7 +170,7 @@ class Run:
         most = max(1, min(FILL_BATCH, FILL_BATCH_BYTES // max(spec.payload.size, 1)))
         filling = replace(
             spec,
-            kind=Kind.produce, rate=0, seconds=None, count=count, in_flight=FILL_IN_FLIGHT,
+            kind=BenchKind.produce, rate=0, seconds=None, count=count, in_flight=FILL_IN_FLIGHT,
             batch=next(size for size in range(most, 0, -1) if count % size == 0),
             keys=Keys.none, warm_up_s=0, connections=max(spec.connections or 1, spec.processes),
         )  # fmt: skip
@@ -196,7 +196,7 @@ class Run:
         run = spec, self._namesrv, self._tls, self._mark
         jobs = (receiving_jobs(*run) if spec.receives else []) + (sending_jobs(*run) if spec.sends else [])
         await pool.start(jobs)
-        receivers, senders = pool.of(Role.receive), pool.of(Role.send)
+        receivers, senders = pool.of(BenchRole.receive), pool.of(BenchRole.send)
         if receivers:
             await self._until_shared(admin, receivers)
         epoch_s = time.monotonic() + START_IN_S
@@ -237,7 +237,7 @@ class Run:
     async def _backlog(self, epoch_s: float, senders: list[Worker], receivers: list[Worker]) -> None:
         """Let a backlog grow, and then consumers and producers work until it is gone and the time is over."""
         spec = self.spec
-        sent, received = self.series[Role.send], self.series[Role.receive]
+        sent, received = self.series[BenchRole.send], self.series[BenchRole.receive]
         messages = spec.backlog_bytes / max(spec.payload.size, 1)
         while sent.seen * spec.groups < messages:
             await self._sending(senders)
@@ -268,11 +268,11 @@ class Run:
         self._pool.check()
 
     async def _until_consumed(self, epoch_s: float) -> None:
-        spec, received = self.spec, self.series[Role.receive]
-        sent = self.series.get(Role.send)
+        spec, received = self.spec, self.series[BenchRole.receive]
+        sent = self.series.get(BenchRole.send)
         wanted = self._wanted if sent is None else sent.seen * spec.groups
         until_s = None
-        if spec.kind is Kind.consume and spec.seconds is not None:
+        if spec.kind is BenchKind.consume and spec.seconds is not None:
             until_s = epoch_s + spec.warm_up_s + spec.seconds
         seen, since_s = -1, time.monotonic()
         while received.seen < wanted:

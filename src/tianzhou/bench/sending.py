@@ -55,7 +55,7 @@ def reason_of(error: TianzhouError) -> str:
     return f"{type(error).__name__}: {error}"[:200]
 
 
-class Sending:
+class BenchSending:
     """Sends until the schedule ends or it is closed.
 
     Args:

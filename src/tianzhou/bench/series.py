@@ -148,7 +148,7 @@ class Second:
         }
 
 
-class Series:
+class RunSeries:
     """The seconds of a run, put together from what all processes of one role report.
 
     Args:

@@ -15,7 +15,7 @@ LONGEST_WARM_UP_S = 3_600
 MOST_PROCESSES = 64
 
 
-class Kind(StrEnum):
+class BenchKind(StrEnum):
     """What is measured."""
 
     produce = "produce"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
     mixed = "mixed"
 
 
-class Role(StrEnum):
+class BenchRole(StrEnum):
     """What a process does."""
 
     send = "send"
@@ -81,7 +81,7 @@ class LoadSpec:
         name: what a workload file calls itself.
     """
 
-    kind: Kind
+    kind: BenchKind
     topics: tuple[str, ...] = ("bench",)
     queues: int = 8
     seconds: float | None = None
@@ -109,17 +109,17 @@ class LoadSpec:
     @property
     def sends(self) -> bool:
         """Whether producers are measured."""
-        return self.kind is not Kind.consume
+        return self.kind is not BenchKind.consume
 
     @property
     def receives(self) -> bool:
         """Whether consumers are measured."""
-        return self.kind is not Kind.produce
+        return self.kind is not BenchKind.produce
 
     @property
     def timed(self) -> bool:
         """Whether messages are timed from when they were due until they are consumed."""
-        return self.kind in {Kind.latency, Kind.mixed}
+        return self.kind in {BenchKind.latency, BenchKind.mixed}
 
     def checked(self) -> LoadSpec:
         """The same with what follows from it filled in.
@@ -128,11 +128,11 @@ class LoadSpec:
             ConfigError: parts of it exclude each other.
         """
         spec = self
-        if spec.kind is Kind.latency and not spec.rate:
+        if spec.kind is BenchKind.latency and not spec.rate:
             raise ConfigError(
                 "--rate 0: latency is measured under a steady load; give messages a second, as --rate 1000"
             )
-        if spec.seconds is None and spec.count is None and spec.kind is not Kind.consume:
+        if spec.seconds is None and spec.count is None and spec.kind is not BenchKind.consume:
             spec = replace(spec, seconds=float(DEFAULT_SECONDS))
         wanted = spec.connections
         connections = max(1, math.ceil(spec.processes / len(spec.topics))) if wanted is None else wanted
@@ -142,7 +142,7 @@ class LoadSpec:
                 f"{connections * len(spec.topics)}; give --connections {spec.processes} or leave it out"
             )
         members = len(spec.topics) * spec.groups * spec.consumers
-        if spec.kind is Kind.consume and members < spec.processes:
+        if spec.kind is BenchKind.consume and members < spec.processes:
             spec = replace(spec, consumers=math.ceil(spec.processes / (len(spec.topics) * spec.groups)))
         return replace(spec, connections=connections)
 

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tianzhou.bench.receiving import Receiving
-from tianzhou.bench.sending import Sending
+from tianzhou.bench.sending import BenchSending
 from tianzhou.bench.series import Gathering
-from tianzhou.bench.spec import Role
+from tianzhou.bench.spec import BenchRole
 from tianzhou.bench.worker_protocol import WorkerReport, decode_job, decode_start, encode
 from tianzhou.errors import TianzhouError
 from tianzhou.logs import log_to_stderr
@@ -96,7 +96,7 @@ async def _serve() -> None:
         return
     job = decode_job(line)
     try:
-        await _carry_out(Sending(job) if job.role is Role.send else Receiving(job), reports, lines)
+        await _carry_out(BenchSending(job) if job.role is BenchRole.send else Receiving(job), reports, lines)
     except TianzhouError as error:
         reports.send(WorkerReport(failed=str(error), done=True))
     except Exception as error:  # noqa: BLE001 - the parent says it, whatever it is
@@ -105,7 +105,7 @@ async def _serve() -> None:
         await reports.close()
 
 
-async def _carry_out(work: Sending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> None:
+async def _carry_out(work: BenchSending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> None:
     last: WorkerReport | None = None
     try:
         await work.connect()
@@ -119,7 +119,7 @@ async def _carry_out(work: Sending | Receiving, reports: _Reports, lines: asynci
         reports.send(last)
 
 
-async def _start_line(work: Sending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> bytes:
+async def _start_line(work: BenchSending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> bytes:
     """The parent's `Start`, empty when it is to end; reports meanwhile how queues are shared."""
     reading = start_awaited(lines.readline())
     reported: dict[str, int] = {}
@@ -133,7 +133,7 @@ async def _start_line(work: Sending | Receiving, reports: _Reports, lines: async
 
 
 async def _measure(
-    work: Sending | Receiving, reports: _Reports, lines: asyncio.StreamReader, epoch_s: float
+    work: BenchSending | Receiving, reports: _Reports, lines: asyncio.StreamReader, epoch_s: float
 ) -> WorkerReport:
     gathering = Gathering(epoch_s)
     # What was made so far stays; looking through it again and again would only be noise in the latencies.

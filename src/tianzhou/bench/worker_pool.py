@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Self
 
 from tianzhou.bench.jobs import Job
-from tianzhou.bench.spec import Role
+from tianzhou.bench.spec import BenchRole
 from tianzhou.bench.worker_protocol import Start, WorkerReport, decode_report, encode
 from tianzhou.errors import TianzhouError
 from tianzhou.supervision import start_owned
@@ -155,7 +155,7 @@ class WorkerPool:
     async def __aenter__(self) -> Self:
         return self
 
-    def of(self, role: Role) -> list[Worker]:
+    def of(self, role: BenchRole) -> list[Worker]:
         """The workers of a role."""
         return [worker for worker in self.workers if worker.job.role is role]
 

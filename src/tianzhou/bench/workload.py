@@ -13,7 +13,7 @@ from typing import Any
 
 from tianzhou.bench.payloads import Keys
 from tianzhou.bench.series import HOW_TO_INSTALL
-from tianzhou.bench.spec import Kind, LoadSpec, Payload
+from tianzhou.bench.spec import BenchKind, LoadSpec, Payload
 from tianzhou.errors import ConfigError
 
 DEFAULT_WARM_UP_MINUTES = 1
@@ -147,7 +147,7 @@ def apply(keys: Mapping[str, Any], source: str, topic: str) -> tuple[LoadSpec, l
         )
     backlog = whole("consumerBacklogSizeGB", 0)
     spec = LoadSpec(
-        Kind.mixed if receives else Kind.produce,
+        BenchKind.mixed if receives else BenchKind.produce,
         topics=(topic,) if topics == 1 else tuple(f"{topic}-{number:03d}" for number in range(topics)),
         queues=whole("partitionsPerTopic", 1),
         seconds=60.0 * whole("testDurationMinutes", 1),

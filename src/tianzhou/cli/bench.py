@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import DEFAULT_SECONDS, LONGEST_WARM_UP_S, MOST_PROCESSES, Kind, LoadSpec, Payload
+from tianzhou.bench.spec import DEFAULT_SECONDS, LONGEST_WARM_UP_S, MOST_PROCESSES, BenchKind, LoadSpec, Payload
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -146,7 +146,7 @@ def produce(
 
     Example: tianzhou bench produce --rate 10000 --seconds 30
     """
-    _bench(Kind.produce, context)
+    _bench(BenchKind.produce, context)
 
 
 @app.command()
@@ -183,7 +183,7 @@ def consume(
 
     Example: tianzhou bench consume --embedded --fill 500000
     """
-    _bench(Kind.consume, context)
+    _bench(BenchKind.consume, context)
 
 
 @app.command()
@@ -220,7 +220,7 @@ def latency(
 
     Example: tianzhou bench latency --rate 10000 --seconds 30
     """
-    _bench(Kind.latency, context)
+    _bench(BenchKind.latency, context)
 
 
 @app.command()
@@ -261,10 +261,10 @@ def mixed(
 
     Example: tianzhou bench mixed --workload 1-topic-16-partitions-1kb.yaml
     """
-    _bench(Kind.mixed, context)
+    _bench(BenchKind.mixed, context)
 
 
-def _bench(kind: Kind, context: typer.Context) -> None:
+def _bench(kind: BenchKind, context: typer.Context) -> None:
     options = _values(context)
     output: Output = options["output"]
     notes: list[str] = []
@@ -274,7 +274,7 @@ def _bench(kind: Kind, context: typer.Context) -> None:
         chosen = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
         spec, notes = _of_workload(workload, options, chosen, spec)
     spec = spec.checked()
-    files = _Files(options)
+    files = _BenchFiles(options)
     for note in notes:
         print_note(note)
 
@@ -327,11 +327,11 @@ def _values(context: typer.Context) -> dict[str, Any]:
     return values
 
 
-def _load_spec(kind: Kind, options: Mapping[str, Any]) -> LoadSpec:
+def _load_spec(kind: BenchKind, options: Mapping[str, Any]) -> LoadSpec:
     """The run that the options describe; `LoadSpec` has the defaults of those a command lacks."""
     file = options["payload_file"]
     values = {name: options[name] for name in _load_fields(options)}
-    if kind is Kind.consume and options["embedded"] and not options["fill"]:
+    if kind is BenchKind.consume and options["embedded"] and not options["fill"]:
         values["fill"] = options["count"] or DEFAULT_FILL
     payload = Payload(options["size"], str(file) if file is not None else "")
     return LoadSpec(kind, (options["topic"],), payload=payload, **values)
@@ -391,7 +391,7 @@ def _check_can_write(option: str, path: Path) -> None:
         raise ConfigError(f"{option} {path}: cannot be written; name another file")
 
 
-class _Files:
+class _BenchFiles:
     """What is read before the run and written after it; what cannot be is found out before."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ HOW = r"install it with: pip install 'tianzhou\[bench\]'"
 def test_without_the_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hdrh.histogram", None)
     with pytest.raises(ConfigError, match=f"bench needs the package hdrhistogram; {HOW}"):
-        series.Series(0)
+        series.RunSeries(0)
 
 
 def test_without_yaml(monkeypatch: pytest.MonkeyPatch) -> None:

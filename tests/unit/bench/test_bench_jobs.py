@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tianzhou.bench import payloads
 from tianzhou.bench.jobs import receiving_jobs, sending_jobs
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import DEFAULT_SECONDS, Kind, LoadSpec, Payload
+from tianzhou.bench.spec import DEFAULT_SECONDS, BenchKind, LoadSpec, Payload
 from tianzhou.bench.worker_protocol import decode_job, encode
 from tianzhou.errors import ConfigError
 
@@ -39,7 +39,7 @@ def test_processes_share_connections_and_members(
 ) -> None:
     names = tuple(f"t{n}" for n in range(topics))
     given = LoadSpec(
-        Kind.mixed, names, connections=connections, groups=groups, consumers=consumers, count=count, batch=batch,
+        BenchKind.mixed, names, connections=connections, groups=groups, consumers=consumers, count=count, batch=batch,
         processes=min(processes, topics * connections),
     ).checked()  # fmt: skip
     senders = sending_jobs(given, "h:1", None, MARK)
@@ -58,34 +58,34 @@ def test_processes_share_connections_and_members(
 
 
 def test_a_rate_of_messages_becomes_one_of_batches() -> None:
-    (job,) = sending_jobs(LoadSpec(Kind.produce, rate=1000, batch=32).checked(), "h:1", None, MARK)
+    (job,) = sending_jobs(LoadSpec(BenchKind.produce, rate=1000, batch=32).checked(), "h:1", None, MARK)
     assert (job.tickets_a_second, job.seconds, job.mark) == (31.25, DEFAULT_SECONDS, "")
 
 
 def test_producers_go_on_until_stopped_while_a_backlog_is_consumed() -> None:
-    (job,) = sending_jobs(LoadSpec(Kind.mixed, seconds=5, backlog_bytes=1).checked(), "h:1", None, MARK)
+    (job,) = sending_jobs(LoadSpec(BenchKind.mixed, seconds=5, backlog_bytes=1).checked(), "h:1", None, MARK)
     assert job.seconds is None
 
 
 def test_each_process_gets_a_connection_by_default() -> None:
-    assert LoadSpec(Kind.produce, processes=3).checked().connections == 3
-    assert LoadSpec(Kind.produce, ("a", "b"), processes=3).checked().connections == 2
+    assert LoadSpec(BenchKind.produce, processes=3).checked().connections == 3
+    assert LoadSpec(BenchKind.produce, ("a", "b"), processes=3).checked().connections == 2
     with pytest.raises(ConfigError, match=r"--processes 4: each needs a connection.*give --connections 4"):
-        LoadSpec(Kind.produce, processes=4, connections=2).checked()
+        LoadSpec(BenchKind.produce, processes=4, connections=2).checked()
 
 
 def test_latency_needs_a_rate() -> None:
     with pytest.raises(ConfigError, match="--rate 0: latency is measured under a steady load"):
-        LoadSpec(Kind.latency).checked()
+        LoadSpec(BenchKind.latency).checked()
 
 
 def test_there_is_a_member_for_each_process_that_consumes() -> None:
-    assert LoadSpec(Kind.consume, processes=3).checked().consumers == 3
-    assert LoadSpec(Kind.consume, processes=3, groups=2).checked().consumers == 2
+    assert LoadSpec(BenchKind.consume, processes=3).checked().consumers == 3
+    assert LoadSpec(BenchKind.consume, processes=3, groups=2).checked().consumers == 2
 
 
 def test_the_document_can_be_compared() -> None:
-    given = LoadSpec(Kind.mixed, payload=Payload(10)).checked()
+    given = LoadSpec(BenchKind.mixed, payload=Payload(10)).checked()
     assert given.document()["payload"] == dataclasses.asdict(Payload(10))
     assert given.document()["topics"] == ["bench"]
 

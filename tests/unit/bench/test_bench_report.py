@@ -10,12 +10,12 @@ import pytest
 
 from tianzhou.bench import report
 from tianzhou.bench.plot import plot
-from tianzhou.bench.series import Series, Slice
+from tianzhou.bench.series import RunSeries, Slice
 from tianzhou.errors import ConfigError
 
 
 def document(messages: int = 100, taken_us: int = 1_000, **more: Any) -> dict[str, Any]:
-    series = Series(0)
+    series = RunSeries(0)
     series.add([Slice(0, messages, messages * 1024, {taken_us: messages})])
     return {
         "command": "produce",
@@ -25,7 +25,7 @@ def document(messages: int = 100, taken_us: int = 1_000, **more: Any) -> dict[st
 
 
 def test_the_table_has_a_row_for_each_role() -> None:
-    found = document(receive={**Series(0).figures(0.0), "client_cpu_us_per_message": None})
+    found = document(receive={**RunSeries(0).figures(0.0), "client_cpu_us_per_message": None})
     sent, received = report.table(found)
     assert sent[:5] == ["sent", "100", "0", "100", "0.10"]
     assert sent[5:] == ["1.000"] * 5 + ["5.00"]
@@ -99,8 +99,8 @@ def test_what_is_no_earlier_run_is_refused(text: str) -> None:
         report.read_earlier(text, "f")
 
 
-def series() -> Series:
-    found = Series(1)
+def series() -> RunSeries:
+    found = RunSeries(1)
     found.add([Slice(0, 3, 30, {1_000: 3}), Slice(1, 5, 50, {2_000: 5}, {"code 2: busy": 2}), Slice(2, 4, 40)])
     return found
 
@@ -121,8 +121,8 @@ def test_progress_is_a_line() -> None:
     )
 
 
-def untimed() -> Series:
-    found = Series(0)
+def untimed() -> RunSeries:
+    found = RunSeries(0)
     found.add([Slice(0, 3, 30), Slice(1, 3, 30)])
     return found
 
@@ -130,7 +130,7 @@ def untimed() -> Series:
 @pytest.mark.parametrize(
     "shown", [{"send": series()}, {"send": series(), "receive": series()}, {"receive": untimed()}], ids="+".join
 )
-def test_the_picture_is_a_png(tmp_path: Path, shown: dict[str, Series]) -> None:
+def test_the_picture_is_a_png(tmp_path: Path, shown: dict[str, RunSeries]) -> None:
     path = tmp_path / "bench.png"
     plot(path, "title", {role: one.seconds() for role, one in shown.items()})
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from property_examples import costly
-from tianzhou.bench.series import DIGITS, LONGEST_US, Gathering, Series, Slice
+from tianzhou.bench.series import DIGITS, LONGEST_US, Gathering, RunSeries, Slice
 
 
 def test_messages_belong_to_the_second_in_which_they_were_done() -> None:
@@ -36,7 +36,7 @@ def test_slices_do_not_share_what_they_count() -> None:
 
 
 def test_the_warm_up_is_shown_and_not_in_the_figures() -> None:
-    series = Series(1)
+    series = RunSeries(1)
     series.add([Slice(0, 5, 50, {90_000: 5}, {"x": 1}), Slice(1, 2, 20, {1_000: 2})])
     series.add([Slice(1, 1, 10, {3_000: 1}), Slice(2, 1, 10, {1_000: 1}, {"y": 1})])
     figures = series.figures(3.0)
@@ -53,7 +53,7 @@ def test_the_warm_up_is_shown_and_not_in_the_figures() -> None:
 
 
 def test_a_second_is_shown_as_far_as_it_is_known_and_stays_as_it_was_settled() -> None:
-    series = Series(0)
+    series = RunSeries(0)
     series.add([Slice(0, 1, 1, {1_000: 1})])
     early = series.at(0)
     assert early is not None
@@ -70,12 +70,12 @@ def test_a_second_is_shown_as_far_as_it_is_known_and_stays_as_it_was_settled() -
 
 
 def test_nothing_counted_has_no_latency_and_no_rate() -> None:
-    figures = Series(0).figures(0.0)
+    figures = RunSeries(0).figures(0.0)
     assert (figures["messages_per_second"], figures["latency_ms"]) == (0.0, None)
 
 
 def test_what_takes_longer_than_the_histogram_reaches_is_counted_as_its_end() -> None:
-    series = Series(0)
+    series = RunSeries(0)
     series.add([Slice(0, 2, 2, {LONGEST_US * 5: 1, 0: 1})])
     assert series.figures(1.0)["latency_ms"]["max"] == pytest.approx(LONGEST_US / 1000, rel=0.001)
     assert series.total.get_total_count() == 2
@@ -86,7 +86,7 @@ def test_what_takes_longer_than_the_histogram_reaches_is_counted_as_its_end() ->
 def test_percentiles_are_those_of_all_values_however_they_were_added(
     values: list[tuple[int, int]], processes: int
 ) -> None:
-    series = Series(0)
+    series = RunSeries(0)
     for share in range(processes):
         gathering = Gathering(0.0)
         for second, taken_us in values[share::processes]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import Kind, LoadSpec, Payload
+from tianzhou.bench.spec import BenchKind, LoadSpec, Payload
 from tianzhou.bench.workload import KNOWN, NOT_HERE, apply, parse
 from tianzhou.errors import ConfigError
 
@@ -39,7 +39,7 @@ def test_every_key_has_its_place() -> None:
     given, notes = read(WHOLE, "load")
     assert notes == []
     assert given == LoadSpec(
-        Kind.mixed,
+        BenchKind.mixed,
         topics=("load-000", "load-001"),
         queues=16,
         seconds=300.0,
@@ -71,7 +71,7 @@ def test_a_payload_file_is_one_body() -> None:
 @pytest.mark.parametrize("key", ["subscriptionsPerTopic", "consumerPerSubscription"])
 def test_without_consumers_it_only_produces(key: str) -> None:
     given, _ = read(f"{key}: 0\ntestDurationMinutes: 1\nconsumerBacklogSizeGB: 7\n")
-    assert (given.kind, given.backlog_bytes) == (Kind.produce, 0)
+    assert (given.kind, given.backlog_bytes) == (BenchKind.produce, 0)
 
 
 @pytest.mark.parametrize(

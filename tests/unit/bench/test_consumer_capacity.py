@@ -12,8 +12,8 @@ from tianzhou.bench.consumer_capacity import (
     CLIENT_RATES,
     MAX_CONCURRENCY,
     ConsumerLoad,
+    MemberWorkers,
     Way,
-    Workers,
     plan_consumers,
     way,
 )
@@ -24,23 +24,23 @@ BOOKS = ConsumerLoad(peak=5000, cpu_ms=2, io_ms=18, cores=8, headroom=0)
 
 def test_processes_have_all_cores_of_a_node() -> None:
     # 8 x 20 / 2 = 80 at a time; 80 / 20 ms = 8 / 2 ms = 4000/s; 5000 / 4000 = 1.25
-    assert way(BOOKS, Workers.processes) == Way(Workers.processes, 8, 80, 4000.0, "cpu", 2)
+    assert way(BOOKS, MemberWorkers.processes) == Way(MemberWorkers.processes, 8, 80, 4000.0, "cpu", 2)
 
 
 def test_threads_share_one_core() -> None:
     # 1 x 20 / 2 = 10 at a time; 1 / 2 ms = 500/s; 5000 / 500 = 10
-    assert way(BOOKS, Workers.threads) == Way(Workers.threads, 1, 10, 500.0, "cpu", 10)
+    assert way(BOOKS, MemberWorkers.threads) == Way(MemberWorkers.threads, 1, 10, 500.0, "cpu", 10)
 
 
 def test_the_kind_that_needs_fewer_nodes_is_chosen_and_threads_when_both_need_the_same() -> None:
-    assert plan_consumers(BOOKS).chosen.workers is Workers.processes
-    assert plan_consumers(replace(BOOKS, peak=400)).chosen.workers is Workers.threads
-    assert plan_consumers(replace(BOOKS, cores=1)).chosen.workers is Workers.threads
+    assert plan_consumers(BOOKS).chosen.workers is MemberWorkers.processes
+    assert plan_consumers(replace(BOOKS, peak=400)).chosen.workers is MemberWorkers.threads
+    assert plan_consumers(replace(BOOKS, cores=1)).chosen.workers is MemberWorkers.threads
 
 
 @pytest.mark.parametrize(("peak", "headroom", "nodes"), [(4000, 0, 1), (4001, 0, 2), (4000, 0.5, 2), (4000, 0.4, 2)])
 def test_nodes_are_rounded_up_with_the_headroom_left_free(peak: float, headroom: float, nodes: int) -> None:
-    assert way(replace(BOOKS, peak=peak, headroom=headroom), Workers.processes).nodes == nodes
+    assert way(replace(BOOKS, peak=peak, headroom=headroom), MemberWorkers.processes).nodes == nodes
 
 
 def test_a_handler_that_only_waits_is_bound_by_the_number_of_handlers() -> None:
@@ -53,7 +53,7 @@ def test_a_handler_that_only_waits_is_bound_by_the_number_of_handlers() -> None:
 
 def test_a_quick_handler_is_bound_by_the_clients_own_work() -> None:
     found = plan_consumers(ConsumerLoad(peak=50_000, cpu_ms=0.01, io_ms=0, cores=8, headroom=0))
-    assert (found.chosen.bound_by, found.chosen.rate) == ("client", CLIENT_RATES[Workers.threads])
+    assert (found.chosen.bound_by, found.chosen.rate) == ("client", CLIENT_RATES[MemberWorkers.threads])
     assert any("async def" in text for text in found.warnings)
 
 
@@ -109,7 +109,7 @@ def test_the_nodes_take_the_peak_and_one_less_would_not(
     peak: float, cpu_ms: float, io_ms: float, cores: int, headroom: float
 ) -> None:
     load = ConsumerLoad(peak=peak, cpu_ms=cpu_ms, io_ms=io_ms, cores=cores, headroom=headroom)
-    for workers in Workers:
+    for workers in MemberWorkers:
         found = way(load, workers)
         free = found.rate * (1 - headroom)
         assert found.nodes * free >= peak * (1 - 1e-6)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.bench.consumer_capacity import ConsumerFigures, ConsumerLoad, Way, Workers, plan_consumers
+from tianzhou.bench.consumer_capacity import ConsumerFigures, ConsumerLoad, MemberWorkers, Way, plan_consumers
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -91,7 +91,7 @@ def rows(load: ConsumerLoad, figures: ConsumerFigures, source: str) -> list[tupl
 
 
 def _take(way: Way) -> str:
-    if way.workers is Workers.threads:
+    if way.workers is MemberWorkers.threads:
         return f"consume_concurrency={way.concurrency}; a plain function or an async def, which share one core"
     call = f"in_processes(handler, {way.concurrency})"
     return f"{call}, consume_concurrency={way.concurrency}; processes use all {way.cores} cores"

@@ -10,7 +10,7 @@ import time
 import pytest
 from dispatch_bench import DispatchBench
 
-from tianzhou.bench.consumer_capacity import ConsumerLoad, Workers, way
+from tianzhou.bench.consumer_capacity import ConsumerLoad, MemberWorkers, way
 from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
 from tianzhou.client.consumer.push.consume_rates import MEASURED_FIRST
 from tianzhou.client.consumer.push.orderly import OrderlyDispatcher
@@ -78,7 +78,7 @@ def test_a_handler_in_the_loop_is_planned_as_it_runs(ways):
         assert alone.wall_ms == pytest.approx(20, rel=0.01)
 
         load = ConsumerLoad(peak=1, cpu_ms=alone.cpu_ms, io_ms=alone.io_ms, cores=1)
-        planned = way(load, Workers.threads)
+        planned = way(load, MemberWorkers.threads)
         assert planned.concurrency == 10
         loaded = bench_of(handler, clock, **ways)
         took_s = await consume(loaded, 1000, planned.concurrency, queues=10)
