@@ -14,7 +14,7 @@ from tianzhou.cli.progress import progress
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tianzhou.testing.simulation.run import Verdict
+    from tianzhou.testing.simulation.run import SeedVerdict
 
 DEFAULT_SEEDS = 100
 PROGRESS_FROM = 10
@@ -54,9 +54,9 @@ def simulate(
         raise ConfigError("--trace shows one run: say which by --seed")
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     began_s = time.perf_counter()
-    failed: list[Verdict] = []
+    failed: list[SeedVerdict] = []
     steps = 0
-    last: Verdict | None = None
+    last: SeedVerdict | None = None
     with progress("seeds", len(names) * len(chosen), worth_it=len(names) * len(chosen) >= PROGRESS_FROM) as advance:
         for done, verdict in enumerate(_verdicts(names, chosen, trace=trace), 1):
             advance(done)
@@ -87,7 +87,7 @@ def simulate(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _verdicts(names: list[str], chosen: range, *, trace: bool) -> Iterator[Verdict]:
+def _verdicts(names: list[str], chosen: range, *, trace: bool) -> Iterator[SeedVerdict]:
     from tianzhou.testing.simulation.run import run
 
     for name in names:
@@ -95,7 +95,7 @@ def _verdicts(names: list[str], chosen: range, *, trace: bool) -> Iterator[Verdi
             yield run(name, number, trace=trace)
 
 
-def _show(verdict: Verdict) -> None:
+def _show(verdict: SeedVerdict) -> None:
     for line in verdict.trace:
         print_line(line)
     if not verdict.failed:
@@ -108,7 +108,7 @@ def _show(verdict: Verdict) -> None:
     print_note(f"  again: {verdict.replay}")
 
 
-def _document(verdict: Verdict) -> dict[str, Any]:
+def _document(verdict: SeedVerdict) -> dict[str, Any]:
     return {
         "scenario": verdict.scenario,
         "seed": verdict.seed,

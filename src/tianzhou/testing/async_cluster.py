@@ -40,7 +40,7 @@ INSTANT_S = 1e-6
 DEFAULT_GROUP = "tianzhou_testing"
 
 
-class _Stoppable(Protocol):
+class _AsyncStoppable(Protocol):
     async def stop(self) -> None: ...
 
 
@@ -75,7 +75,7 @@ class AsyncCluster:
             raise ConfigError(f"brokers={self.options.brokers}: a test cluster has 1 to {len(LETTERS)} brokers")
         self._home: asyncio.AbstractEventLoop | None = None
         self._stack = AsyncExitStack()
-        self._clients: list[_Stoppable] = []
+        self._clients: list[_AsyncStoppable] = []
         self._producer: client.Producer | None = None
         self._namesrv_addr = ""
         self._rest_until_ms = 0
@@ -454,7 +454,7 @@ class AsyncCluster:
         return "\n".join(lines)
 
 
-C = TypeVar("C", bound=_Stoppable)
+C = TypeVar("C", bound=_AsyncStoppable)
 
 
 def undecided(_message: MessageExt) -> TransactionState:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tianzhou.testing.simulation import run as simulation_run
-from tianzhou.testing.simulation.checkers import Problem, Promise
+from tianzhou.testing.simulation.checkers import Promise, Violation
 from tianzhou.testing.simulation.history import History
 
 Run = Callable[..., tuple[int, str, str]]
@@ -38,8 +38,8 @@ def test_a_seed_runs_again_to_the_same_step(run: Run) -> None:
 
 
 def test_a_seed_that_fails_says_how_to_see_it_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def always(history: History, _: Promise) -> list[Problem]:
-        return [Problem(history.events[20].step, "lost", "a message is gone")]
+    def always(history: History, _: Promise) -> list[Violation]:
+        return [Violation(history.events[20].step, "lost", "a message is gone")]
 
     monkeypatch.setattr(simulation_run.checkers, "problems", always)
     code, out, err = run("simulate", "--scenario", "standalone", "--seeds", 1)

@@ -13,12 +13,12 @@ from tianzhou.testing.simulation.history import (
     Committed,
     Consumed,
     Ended,
-    Event,
     Fault,
     History,
+    HistoryEvent,
     Leads,
-    Place,
     PowerLoss,
+    QueuePlace,
     Refused,
     Remains,
     Rot,
@@ -37,7 +37,7 @@ SLACK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Violation:
     """Something that should never have happened.
 
     Attributes:
@@ -70,7 +70,7 @@ class Promise:
     wait_s: float = 6.0
 
 
-def problems(history: History, promise: Promise) -> list[Problem]:
+def problems(history: History, promise: Promise) -> list[Violation]:
     """All that is wrong, in the order of the steps that show it."""
     found = [
         *lost(history, promise),
@@ -99,11 +99,11 @@ def final(history: History) -> dict[str, Remains]:
     return found
 
 
-def _where(history: History) -> dict[Place, dict[int, str]]:
+def _where(history: History) -> dict[QueuePlace, dict[int, str]]:
     return {place: dict(rows) for one in final(history).values() for place, rows in one.queues.items()}
 
 
-def rotten(history: History) -> set[tuple[Place, int]]:
+def rotten(history: History) -> set[tuple[QueuePlace, int]]:
     """Places whose messages bits that flipped have cost: one for each at most, or none is excused."""
     flips = sum(isinstance(event, Rot) for event in history.events)
     if not flips:
@@ -121,7 +121,7 @@ def rotten(history: History) -> set[tuple[Place, int]]:
     return found if len(found) <= flips else set()
 
 
-def excusable(history: History, promise: Promise) -> set[tuple[Place, int]]:
+def excusable(history: History, promise: Promise) -> set[tuple[QueuePlace, int]]:
     """Places that may be without their message in the end: `rotten` ones, and those that were never promised.
 
     A message that was answered by another status, on a disk that refused to sync, may go with the power while one
@@ -141,7 +141,7 @@ def excusable(history: History, promise: Promise) -> set[tuple[Place, int]]:
     )
 
 
-def _unanswered_gaps(history: History, where: dict[Place, dict[int, str]]) -> set[tuple[Place, int]]:
+def _unanswered_gaps(history: History, where: dict[QueuePlace, dict[int, str]]) -> set[tuple[QueuePlace, int]]:
     """Places in front of others that no answer and no consumer has named, where a machine has lost its power."""
     if not any(isinstance(event, PowerLoss) for event in history.events):
         return set()
@@ -154,7 +154,7 @@ def _unanswered_gaps(history: History, where: dict[Place, dict[int, str]]) -> se
     }
 
 
-def lost(history: History, promise: Promise) -> Iterator[Problem]:
+def lost(history: History, promise: Promise) -> Iterator[Violation]:
     """Nothing acknowledged is lost: it is where the acknowledgement says."""
     where, excused = _where(history), rotten(history)
     for event in history.events:
@@ -164,7 +164,7 @@ def lost(history: History, promise: Promise) -> Iterator[Problem]:
             found = where.get(event.place, {}).get(event.offset)
             if found != event.message:
                 instead = "nothing" if found is None else found
-                yield Problem(
+                yield Violation(
                     event.step,
                     "lost",
                     f"{event.message} was acknowledged ({event.status}) at {_text(event.place)} offset {event.offset}; "
@@ -172,24 +172,24 @@ def lost(history: History, promise: Promise) -> Iterator[Problem]:
                 )
 
 
-def phantoms(history: History) -> Iterator[Problem]:
+def phantoms(history: History) -> Iterator[Violation]:
     """Nobody gets what nobody sent."""
     for event in history.events:
         if isinstance(event, Consumed) and event.message not in history.bodies:
-            yield Problem(event.step, "phantom", f"{event.group} got {event.message}")
+            yield Violation(event.step, "phantom", f"{event.group} got {event.message}")
     for one in history.remains:
         for place, rows in one.queues.items():
             for offset, message in rows:
                 if message not in history.bodies:
-                    yield Problem(
+                    yield Violation(
                         _end(history), "phantom", f"{_text(place)} offset {offset} of {one.server}: {message}"
                     )
 
 
-def places(history: History, promise: Promise) -> Iterator[Problem]:
+def places(history: History, promise: Promise) -> Iterator[Violation]:
     """No offset names two messages, and no offset of a queue is without one."""
-    named: dict[tuple[Place, int], str] = {}
-    rows: list[tuple[int, Place, int, str]] = []
+    named: dict[tuple[QueuePlace, int], str] = {}
+    rows: list[tuple[int, QueuePlace, int, str]] = []
     for event in history.events:
         if isinstance(event, Acked):
             if event.status in promise.statuses:
@@ -202,27 +202,27 @@ def places(history: History, promise: Promise) -> Iterator[Problem]:
             rows += [(end, place, offset, message) for offset, message in found]
             for (before, _), (offset, message) in pairwise(found):
                 if any((place, between) not in excused for between in range(before + 1, offset)):
-                    yield Problem(
+                    yield Violation(
                         end, "places", f"{message} at {_text(place)} offset {offset} of {one.server} follows {before}"
                     )
     for step, place, offset, message in rows:
         before_it = named.setdefault((place, offset), message)
         if before_it != message and (place, offset) not in excused:
-            yield Problem(step, "places", f"{_text(place)} offset {offset} is {before_it} and {message}")
+            yield Violation(step, "places", f"{_text(place)} offset {offset} is {before_it} and {message}")
 
 
-def order(history: History, promise: Promise) -> Iterator[Problem]:
+def order(history: History, promise: Promise) -> Iterator[Violation]:
     """Who sends after an answer has come is behind it in the queue."""
-    begun: dict[str, tuple[int, dict[Place, int]]] = {}
+    begun: dict[str, tuple[int, dict[QueuePlace, int]]] = {}
     excused = excusable(history, promise)
-    highest: dict[Place, int] = {}
+    highest: dict[QueuePlace, int] = {}
     for event in history.events:
         if isinstance(event, Sent):
             begun[event.message] = event.step, dict(highest)
         elif isinstance(event, Acked) and event.status in promise.statuses:
             before = begun[event.message][1].get(event.place, -1)
             if event.offset <= before and (event.place, event.offset) not in excused:
-                yield Problem(
+                yield Violation(
                     event.step,
                     "order",
                     f"{event.message} is at {_text(event.place)} offset {event.offset}; {before} was acknowledged "
@@ -231,9 +231,9 @@ def order(history: History, promise: Promise) -> Iterator[Problem]:
             highest[event.place] = max(highest.get(event.place, -1), event.offset)
 
 
-def skipped(history: History, promise: Promise) -> Iterator[Problem]:
+def skipped(history: History, promise: Promise) -> Iterator[Violation]:
     """A group that consumes in order gets no message before those in front of it."""
-    highest: dict[tuple[str, Place], int] = {}
+    highest: dict[tuple[str, QueuePlace], int] = {}
     excused = excusable(history, promise)
     for event in history.events:
         if isinstance(event, Consumed) and event.group in promise.orderly:
@@ -242,7 +242,7 @@ def skipped(history: History, promise: Promise) -> Iterator[Problem]:
             while event.offset > before + 1 and (event.place, before + 1) in excused:
                 before += 1
             if event.offset > before + 1:
-                yield Problem(
+                yield Violation(
                     event.step,
                     "order",
                     f"{event.member} of {event.group} got {event.message}, offset {event.offset} of "
@@ -251,10 +251,10 @@ def skipped(history: History, promise: Promise) -> Iterator[Problem]:
             highest[key] = max(before, event.offset)
 
 
-def commits(history: History, promise: Promise) -> Iterator[Problem]:
+def commits(history: History, promise: Promise) -> Iterator[Violation]:
     """An offset is committed, and stored by brokers, when the group has got everything before it."""
-    delivered: dict[tuple[str, Place], set[int]] = {}
-    upto: dict[tuple[str, Place], int] = {}
+    delivered: dict[tuple[str, QueuePlace], set[int]] = {}
+    upto: dict[tuple[str, QueuePlace], int] = {}
     excused = excusable(history, promise)
     for event in history.events:
         if isinstance(event, Consumed) and not event.attempt:
@@ -267,7 +267,7 @@ def commits(history: History, promise: Promise) -> Iterator[Problem]:
             upto[key] = offset
             if offset < event.offset:
                 who = f"{event.member} committed" if isinstance(event, Committed) else f"{event.life} stores"
-                yield Problem(
+                yield Violation(
                     event.step,
                     "commits",
                     f"{who} offset {event.offset} of {_text(event.place)} for {event.group}, which never got "
@@ -276,9 +276,9 @@ def commits(history: History, promise: Promise) -> Iterator[Problem]:
                 upto[key] = event.offset
 
 
-def steps_back(history: History) -> Iterator[Problem]:
+def steps_back(history: History) -> Iterator[Violation]:
     """Stored offsets never go back while members agree on their queues and no server forgets."""
-    known: dict[tuple[str, str, Place], int] = {}
+    known: dict[tuple[str, str, QueuePlace], int] = {}
     restless_s = START_S
     for event in history.events:
         if isinstance(event, Fault | Ended):
@@ -287,7 +287,7 @@ def steps_back(history: History) -> Iterator[Problem]:
             key = event.life, event.group, event.place
             before = known.get(key, -1)
             if event.offset < before and event.at_s > restless_s:
-                yield Problem(
+                yield Violation(
                     event.step,
                     "offsets",
                     f"the offset of {event.group} for {_text(event.place)} at {event.life} went back from {before} to "
@@ -296,27 +296,27 @@ def steps_back(history: History) -> Iterator[Problem]:
             known[key] = event.offset
 
 
-def leaders(history: History) -> Iterator[Problem]:
+def leaders(history: History) -> Iterator[Violation]:
     """A term has one leader."""
     known: dict[tuple[str, int], str] = {}
     for event in history.events:
         if isinstance(event, Leads):
             first = known.setdefault((event.group, event.term), event.member)
             if first != event.member:
-                yield Problem(
+                yield Violation(
                     event.step, "leaders", f"{first} and {event.member} lead {event.group} in term {event.term}"
                 )
 
 
-def alone(history: History, promise: Promise) -> Iterator[Problem]:
+def alone(history: History, promise: Promise) -> Iterator[Violation]:
     """Who is not the leader any more stops to answer for the group before long."""
     serving: dict[tuple[str, str], int] = {}
     since: dict[tuple[str, str], tuple[float, str]] = {}
 
-    def over(member: tuple[str, str], step: int, at_s: float) -> Iterator[Problem]:
+    def over(member: tuple[str, str], step: int, at_s: float) -> Iterator[Violation]:
         begun_s, other = since.pop(member, (at_s, ""))
         if at_s - begun_s > promise.wait_s + SLACK_S:
-            yield Problem(
+            yield Violation(
                 step, "alone", f"{member[1]} and {other} answered for {member[0]} at once for {at_s - begun_s:.1f} s"
             )
 
@@ -335,7 +335,7 @@ def alone(history: History, promise: Promise) -> Iterator[Problem]:
         yield from over(member, _end(history), history.events[-1].at_s)
 
 
-def agreed(history: History) -> Iterator[Problem]:
+def agreed(history: History) -> Iterator[Violation]:
     """What is committed at an index of a group's log is one entry, for all members and ever.
 
     Foreign entries have their own checker.
@@ -345,7 +345,7 @@ def agreed(history: History) -> Iterator[Problem]:
         if isinstance(event, Agreed) and event.content not in history.foreign:
             member, content = known.setdefault((event.group, event.index), (event.member, event.content))
             if content != event.content:
-                yield Problem(
+                yield Violation(
                     event.step,
                     "agreed",
                     f"entry {event.index} of {event.group} is committed as {content} by {member}, as {event.content} "
@@ -353,7 +353,7 @@ def agreed(history: History) -> Iterator[Problem]:
                 )
 
 
-def replicas(history: History, promise: Promise) -> Iterator[Problem]:
+def replicas(history: History, promise: Promise) -> Iterator[Violation]:
     """All copies of a log are equal in the end."""
     if promise.excused:
         return
@@ -363,14 +363,14 @@ def replicas(history: History, promise: Promise) -> Iterator[Problem]:
         if one is first:
             continue
         if (one.log_begin, one.log_end, one.log) != (first.log_begin, first.log_end, first.log):
-            yield Problem(
+            yield Violation(
                 _end(history),
                 "replicas",
                 f"the log of {one.server} ({one.log_begin} to {one.log_end}, {one.log.hex()}) is not that of "
                 f"{first.server} ({first.log_begin} to {first.log_end}, {first.log.hex()})",
             )
         elif one.queues != first.queues:
-            yield Problem(_end(history), "replicas", f"the queues of {one.server} are not those of {first.server}")
+            yield Violation(_end(history), "replicas", f"the queues of {one.server} are not those of {first.server}")
 
 
 def missing(history: History, promise: Promise) -> dict[str, list[str]]:
@@ -389,16 +389,16 @@ def missing(history: History, promise: Promise) -> dict[str, list[str]]:
     return {group: sorted(there - known) for group, known in delivered.items() if there - known}
 
 
-def undelivered(history: History, promise: Promise) -> Iterator[Problem]:
+def undelivered(history: History, promise: Promise) -> Iterator[Violation]:
     """Every message reaches every group."""
     for group, messages in missing(history, promise).items():
         first = ", ".join(messages[:3])
-        yield Problem(
+        yield Violation(
             _end(history), "undelivered", f"{group} never got {first}{' and others' if len(messages) > 3 else ''}"
         )
 
 
-def unanswered(history: History) -> Iterator[Problem]:
+def unanswered(history: History) -> Iterator[Violation]:
     """Who asks gets an answer."""
     open_sends: dict[str, Sent] = {}
     for event in history.events:
@@ -407,23 +407,23 @@ def unanswered(history: History) -> Iterator[Problem]:
         elif isinstance(event, Acked | Refused):
             begun = open_sends.pop(event.message)
             if event.at_s - begun.at_s > ANSWER_S:
-                yield Problem(
+                yield Violation(
                     event.step, "unanswered", f"{event.message} was answered after {event.at_s - begun.at_s:.1f} s"
                 )
         elif isinstance(event, Ended):
             open_sends = {name: sent for name, sent in open_sends.items() if sent.writer != event.client}
     for sent in open_sends.values():
-        yield Problem(sent.step, "unanswered", f"{sent.message} was never answered")
+        yield Violation(sent.step, "unanswered", f"{sent.message} was never answered")
 
 
 def _end(history: History) -> int:
     return history.events[-1].step if history.events else 0
 
 
-def _text(place: Place) -> str:
+def _text(place: QueuePlace) -> str:
     return f"{place.broker}/{place.topic}/{place.queue}"
 
 
-def around(events: list[Event], step: int, before: int = 12) -> list[Event]:
+def around(events: list[HistoryEvent], step: int, before: int = 12) -> list[HistoryEvent]:
     """The events up to a step that are worth a look, the newest last."""
     return [event for event in events if event.step <= step and not isinstance(event, Agreed)][-before:]

@@ -20,13 +20,22 @@ from tianzhou.store.log.flush import WORK
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.testing.simulation.faults import LEADER, NAME, Planned
 from tianzhou.testing.simulation.folders import FolderExchanges
-from tianzhou.testing.simulation.history import Fault, History, Place, PowerLoss, Remains, Rot, Serves, Stored
+from tianzhou.testing.simulation.history import (
+    Fault,
+    History,
+    PowerLoss,
+    QueuePlace,
+    Remains,
+    Rot,
+    Serves,
+    Stored,
+)
 from tianzhou.testing.simulation.load import TOPIC, ConsumerOn, ProducerOn
 from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.machines import Machine
 from tianzhou.testing.simulation.network import Network
 from tianzhou.testing.simulation.remains import remains_of
-from tianzhou.testing.simulation.scenarios import BrokerPlan, Layout
+from tianzhou.testing.simulation.scenarios import BrokerPlan, ClusterLayout
 from tianzhou.testing.simulation.servers import MEMBER_PORT, BrokerOn, NameServerOn
 from tianzhou.testing.simulation.strangers import Stranger
 from tianzhou.testing.simulation.table_changes import Operator, TableFolders
@@ -41,7 +50,7 @@ FORCED_S: Final = 1.0
 Node = NameServerOn | BrokerOn | ProducerOn | ConsumerOn
 
 
-class Cluster:
+class SimulatedCluster:
     """See the module.
 
     Args:
@@ -58,7 +67,7 @@ class Cluster:
         clients: all of these.
     """
 
-    def __init__(self, layout: Layout, loop: SimulationLoop, root: Path, rng: Random, history: History) -> None:
+    def __init__(self, layout: ClusterLayout, loop: SimulationLoop, root: Path, rng: Random, history: History) -> None:
         self._layout = layout
         self._loop = loop
         self._root = root
@@ -69,7 +78,7 @@ class Cluster:
         self._gone: set[str] = set()
         self._strikes: list[asyncio.Task[None]] = []
         self._operations: list[asyncio.Task[None]] = []
-        self._seen: dict[tuple[str, str, Place], int] = {}
+        self._seen: dict[tuple[str, str, QueuePlace], int] = {}
         self.network = loop.network = Network(loop, rng, history.note)
         name_servers = [
             NameServerOn(self._machine(f"namesrv-{number}", f"10.0.0.{number}"), rng)
@@ -241,7 +250,7 @@ class Cluster:
                 life = f"{server.name}.{server.lives}"
                 for group in GROUPS:
                     for queue, offset in broker.tables.offsets.queues(group, TOPIC).items():
-                        place = Place(broker.settings.broker_name, TOPIC, queue)
+                        place = QueuePlace(broker.settings.broker_name, TOPIC, queue)
                         if self._seen.get((life, group, place)) != offset:
                             self._seen[life, group, place] = offset
                             self._history.add(Stored, life, group, place, offset)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """A queue of a broker."""
 
     broker: str
@@ -21,7 +21,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """Something that happened.
 
     Attributes:
@@ -43,7 +43,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent(Event):
+class Sent(HistoryEvent):
     """A producer was asked to send a message."""
 
     message: str
@@ -51,17 +51,17 @@ class Sent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Acked(Event):
+class Acked(HistoryEvent):
     """A producer got an answer; `status` is that of `SendStatus`."""
 
     message: str
     status: str
-    place: Place
+    place: QueuePlace
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Event):
+class Refused(HistoryEvent):
     """A send ended with an error, and the message may be stored or not."""
 
     message: str
@@ -69,7 +69,7 @@ class Refused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed(Event):
+class Consumed(HistoryEvent):
     """A handler was called.
 
     Attributes:
@@ -79,23 +79,23 @@ class Consumed(Event):
     message: str
     group: str
     member: str
-    place: Place
+    place: QueuePlace
     offset: int
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
-class Committed(Event):
+class Committed(HistoryEvent):
     """A member of a group asked a broker to store an offset."""
 
     group: str
     member: str
-    place: Place
+    place: QueuePlace
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Event):
+class Stored(HistoryEvent):
     """The offset that a broker was seen to have stored for a group.
 
     Attributes:
@@ -104,19 +104,19 @@ class Stored(Event):
 
     life: str
     group: str
-    place: Place
+    place: QueuePlace
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Event):
+class Ended(HistoryEvent):
     """A client died, and with it what it waited for."""
 
     client: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fault(Event):
+class Fault(HistoryEvent):
     """Something went wrong on purpose, or was mended."""
 
     what: str
@@ -128,14 +128,14 @@ class PowerLoss(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class Rot(Event):
+class Rot(HistoryEvent):
     """A bit of a log has flipped."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
-class Leads(Event):
+class Leads(HistoryEvent):
     """A member of a DLedger group became its leader.
 
     Attributes:
@@ -149,7 +149,7 @@ class Leads(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Serves(Event):
+class Serves(HistoryEvent):
     """A leader of a DLedger group begins, or ends, to answer for it; one that dies or is stopped ends, too."""
 
     group: str
@@ -159,7 +159,7 @@ class Serves(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed(Event):
+class Agreed(HistoryEvent):
     """A member of a DLedger group says that an entry is committed.
 
     Attributes:
@@ -173,7 +173,7 @@ class Agreed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign(Event):
+class Foreign(HistoryEvent):
     """Another group, or another life of the group, has committed an entry that the group never had.
 
     Attributes:
@@ -185,7 +185,7 @@ class Foreign(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged(Event):
+class Exchanged(HistoryEvent):
     """An operator exchanged the whole folder of a member that does not run.
 
     Attributes:
@@ -197,14 +197,14 @@ class Exchanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(Event):
+class Joined(HistoryEvent):
     """A member whose folder was exchanged has the group's log again."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class Halted(Event):
+class Halted(HistoryEvent):
     """A member follows no further.
 
     Attributes:
@@ -216,7 +216,7 @@ class Halted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Log(Event):
+class Log(HistoryEvent):
     """A line that a program logged; only when somebody reads the trace."""
 
     where: str
@@ -238,7 +238,7 @@ class Remains:
     server: str
     broker: str
     is_master: bool
-    queues: dict[Place, list[tuple[int, str]]]
+    queues: dict[QueuePlace, list[tuple[int, str]]]
     log_begin: int
     log_end: int
     log: bytes
@@ -261,7 +261,7 @@ class History:
     def __init__(self, clock: Callable[[], tuple[int, float]]) -> None:
         self._clock = clock
         self._digest = hashlib.blake2b(digest_size=8)
-        self.events: list[Event] = []
+        self.events: list[HistoryEvent] = []
         self.bodies: dict[str, bytes] = {}
         self.remains: list[Remains] = []
         self.pending: dict[str, Sent] = {}
@@ -269,7 +269,7 @@ class History:
         self.notes: list[str] | None = None
         """Every packet in words; None while nobody wants to see them."""
 
-    def add(self, kind: Callable[..., Event], *values: object) -> None:
+    def add(self, kind: Callable[..., HistoryEvent], *values: object) -> None:
         """Note an event that happens now."""
         event = kind(*self._clock(), *values)
         self.events.append(event)
@@ -299,7 +299,7 @@ class History:
 
 
 def _word(value: object) -> str:
-    if isinstance(value, Place):
+    if isinstance(value, QueuePlace):
         return f"{value.broker}/{value.topic}/{value.queue}"
     text = str(value)
     return text if " " not in text else repr(text)

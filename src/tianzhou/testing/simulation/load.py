@@ -11,7 +11,16 @@ from tianzhou.client import Producer, PushConsumer
 from tianzhou.errors import TianzhouError
 from tianzhou.model import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from tianzhou.remoting.client import Exchange
-from tianzhou.testing.simulation.history import Acked, Committed, Consumed, Ended, History, Place, Refused, Sent
+from tianzhou.testing.simulation.history import (
+    Acked,
+    Committed,
+    Consumed,
+    Ended,
+    History,
+    QueuePlace,
+    Refused,
+    Sent,
+)
 from tianzhou.testing.simulation.machines import Machine
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import read_header
@@ -95,7 +104,7 @@ class ProducerOn:
             history.add(Refused, name, type(error).__name__)
         else:
             queue = result.queue
-            place = Place(queue.broker_name, queue.topic, queue.queue_id)
+            place = QueuePlace(queue.broker_name, queue.topic, queue.queue_id)
             history.add(Acked, name, result.status.name, place, result.queue_offset)
 
 
@@ -166,7 +175,7 @@ class ConsumerOn:
         name = bytes(message.body).partition(b"/")[0].decode("utf-8", "backslashreplace")
         if self._history.bodies.get(name) != bytes(message.body):
             name = f"never sent: {bytes(message.body[:40])!r}"
-        place = Place(message.broker_name, TOPIC, message.queue_id)
+        place = QueuePlace(message.broker_name, TOPIC, message.queue_id)
         if rng.random() < 0.3:
             await asyncio.sleep(rng.random() * 0.02)
         self._history.add(Consumed, name, self.group, self.name, place, message.queue_offset, message.reconsume_times)
@@ -178,6 +187,6 @@ class ConsumerOn:
         if exchange.request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             header: Any = read_header(exchange.request)
             if header.topic == TOPIC:
-                place = Place(self._brokers[exchange.address], TOPIC, header.queue_id)
+                place = QueuePlace(self._brokers[exchange.address], TOPIC, header.queue_id)
                 self._history.add(Committed, self.group, self.name, place, header.commit_offset)
         return None

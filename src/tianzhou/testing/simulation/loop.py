@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from tianzhou.chained_coroutines import close_unstarted
-from tianzhou.testing.simulation.processes import PROCESS, Process
+from tianzhou.testing.simulation.processes import PROCESS, SimulatedProcess
 
 if TYPE_CHECKING:
     from tianzhou.testing.simulation.network import Network
@@ -99,7 +99,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nobody sleeps that would have to be woken."""
 
-    def resume(self, process: Process) -> None:
+    def resume(self, process: SimulatedProcess) -> None:
         """Let a process go on that was stopped: what was due meanwhile is due now."""
         held, process.held = process.held, None
         self._ready.extend(held or ())  # type: ignore[attr-defined]

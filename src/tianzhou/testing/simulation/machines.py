@@ -13,7 +13,7 @@ from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
 from tianzhou.testing.simulation.clocks import MachineClock
 from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.network import Network
-from tianzhou.testing.simulation.processes import Process
+from tianzhou.testing.simulation.processes import SimulatedProcess
 
 FIRST_PID = 1000
 
@@ -69,7 +69,7 @@ class Machine:
         self.name = name
         self.address = address
         self.clock = MachineClock(loop, rng.randrange(-200, 200))
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.disk: MachineDisk | None = None
         self.on_death: Callable[[], None] = lambda: None
         self._root = root / name
@@ -96,7 +96,7 @@ class Machine:
         """
         assert self.process is None, f"{self.name} runs already"
         self._network.plug_in(self)
-        process = self.process = Process(self, FIRST_PID + self._lives, f"{self.name}-boot-{self._boots}")
+        process = self.process = SimulatedProcess(self, FIRST_PID + self._lives, f"{self.name}-boot-{self._boots}")
         if self._forgets:
             self.disk = MachineDisk(self.folder, self._rng, lambda: self.die(power=True))
         task = process.context.run(lambda: self._loop.create_task(main(), name=f"{self.name} main"))

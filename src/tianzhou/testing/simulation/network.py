@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from tianzhou.testing.simulation.loop import SimulationLoop
-from tianzhou.testing.simulation.processes import Host, Process, here
+from tianzhou.testing.simulation.processes import Host, SimulatedProcess, here
 
 HIGH_BYTES = 65_536
 FIRST_PORT = 49_152
@@ -49,7 +49,7 @@ class Network:
         self._dark: set[str] = set()
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._cuts: set[tuple[str, str]] = set()
-        self._ends: dict[End, None] = {}
+        self._ends: dict[ConnectionEnd, None] = {}
         self._healed: list[asyncio.Future[None]] = []
         self._ports = FIRST_PORT
 
@@ -70,7 +70,7 @@ class Network:
             if not future.done():
                 future.set_result(None)
 
-    def died(self, process: Process, *, power: bool) -> None:
+    def died(self, process: SimulatedProcess, *, power: bool) -> None:
         """Nothing of a process is there any more; with the power the machine is not either."""
         if power:
             self._dark.add(process.host.address)
@@ -113,7 +113,7 @@ class Network:
 
     # what the loop asks for
 
-    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[End, Any]:
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[ConnectionEnd, Any]:
         """Connect the process that runs to an address.
 
         Raises:
@@ -138,8 +138,8 @@ class Network:
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         self._ports = self._ports + 1 if self._ports < 65_535 else FIRST_PORT
-        near = End(self, process, (host, port))
-        far = End(self, listener.process, (source, self._ports))
+        near = ConnectionEnd(self, process, (host, port))
+        far = ConnectionEnd(self, listener.process, (source, self._ports))
         near.other, far.other = far, near
         self._ends[near] = self._ends[far] = None
         self._note(f"connect {source} {host}:{port}")
@@ -171,12 +171,12 @@ class Network:
         """Nobody listens there any more."""
         self._listeners.pop(place, None)
 
-    def delivered(self, end: End, size: int) -> None:
+    def delivered(self, end: ConnectionEnd, size: int) -> None:
         """Note a packet."""
         self.packets += 1
         self._note(f"packet {end.peer_address} {end.process.host.address} {size}")
 
-    def ended(self, end: End) -> None:
+    def ended(self, end: ConnectionEnd) -> None:
         """A connection's end is no more."""
         self._ends.pop(end, None)
 
@@ -184,15 +184,15 @@ class Network:
 class Listener:
     """A listening socket, or the server of `create_server`, as far as servers use them."""
 
-    def __init__(self, network: Network, process: Process, place: tuple[str, int]) -> None:
+    def __init__(self, network: Network, process: SimulatedProcess, place: tuple[str, int]) -> None:
         self.process = process
         self.factory: Callable[[], Any] | None = None
         self._network = network
         self._place = place
-        self._waiting: deque[End] = deque()
+        self._waiting: deque[ConnectionEnd] = deque()
         self._call: Callable[[], Any] | None = None
 
-    def arrived(self, end: End) -> None:
+    def arrived(self, end: ConnectionEnd) -> None:
         """Somebody has connected."""
         if self.factory is not None:
             end.attach(self.factory())
@@ -237,7 +237,7 @@ class Listener:
 class Accepted:
     """The socket of a connection that has been accepted and has no protocol yet."""
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: ConnectionEnd) -> None:
         self.end = end
 
     def fileno(self) -> int:
@@ -268,7 +268,7 @@ class Accepted:
         self.end.close()
 
 
-class End(asyncio.Transport):
+class ConnectionEnd(asyncio.Transport):
     """One end of a connection, a transport for the protocol that is attached to it.
 
     Args:
@@ -282,9 +282,9 @@ class End(asyncio.Transport):
         readable: called when bytes are there and no protocol is; None for nobody.
     """
 
-    other: End
+    other: ConnectionEnd
 
-    def __init__(self, network: Network, process: Process, peer: tuple[str, int]) -> None:
+    def __init__(self, network: Network, process: SimulatedProcess, peer: tuple[str, int]) -> None:
         super().__init__({"peername": peer})
         self.process = process
         self.peer = peer

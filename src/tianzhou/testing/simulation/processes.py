@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Protocol
 
-PROCESS: ContextVar[Process | None] = ContextVar("tianzhou_simulated_process", default=None)
+PROCESS: ContextVar[SimulatedProcess | None] = ContextVar("tianzhou_simulated_process", default=None)
 """The process that the running code belongs to; tasks and callbacks inherit it."""
 
 
@@ -25,7 +25,7 @@ class Host(Protocol):
         ...
 
 
-class Process:
+class SimulatedProcess:
     """One life of a program on a simulated machine.
 
     Args:
@@ -61,6 +61,6 @@ class Process:
         return f"{self.host.name}#{self.pid}"
 
 
-def here() -> Process | None:
+def here() -> SimulatedProcess | None:
     """The process whose code runs now; None for who looks at the cluster from outside."""
     return PROCESS.get()

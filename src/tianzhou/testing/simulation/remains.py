@@ -10,7 +10,7 @@ from tianzhou.broker.server import Broker
 from tianzhou.errors import CorruptRecord
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.store.results import ReadRequest
-from tianzhou.testing.simulation.history import History, Place, Remains
+from tianzhou.testing.simulation.history import History, QueuePlace, Remains
 from tianzhou.testing.simulation.load import TOPIC
 from tianzhou.testing.simulation.servers import BrokerOn
 
@@ -25,9 +25,9 @@ def remains_of(server: BrokerOn, history: History) -> Remains:
     broker = server.broker
     assert broker is not None
     store, name = broker.store, broker.settings.broker_name
-    queues: dict[Place, list[tuple[int, str]]] = {}
+    queues: dict[QueuePlace, list[tuple[int, str]]] = {}
     for queue in sorted(store.queues(TOPIC)):
-        rows = queues[Place(name, TOPIC, queue)] = []
+        rows = queues[QueuePlace(name, TOPIC, queue)] = []
         for record in _intact(broker, queue):
             body = bytes(record.body)
             message = body.partition(b"/")[0].decode("utf-8", "backslashreplace")

@@ -22,14 +22,14 @@ from unittest.mock import patch
 from tianzhou.errors import ConfigError
 from tianzhou.testing.disk import PowerLostError
 from tianzhou.testing.simulation import checkers, faults
-from tianzhou.testing.simulation.checkers import Problem, Promise
-from tianzhou.testing.simulation.cluster import GROUPS, Cluster
+from tianzhou.testing.simulation.checkers import Promise, Violation
+from tianzhou.testing.simulation.cluster import GROUPS, SimulatedCluster
 from tianzhou.testing.simulation.folder_checkers import folder_problems
 from tianzhou.testing.simulation.history import Fault, History, Log
 from tianzhou.testing.simulation.loop import SimulationLoop, StuckError
 from tianzhou.testing.simulation.members import members_noted
 from tianzhou.testing.simulation.processes import here
-from tianzhou.testing.simulation.scenarios import SCENARIOS, Layout
+from tianzhou.testing.simulation.scenarios import SCENARIOS, ClusterLayout
 from tianzhou.testing.simulation.seams import simulated
 from tianzhou.testing.simulation.table_changes import note_tables, table_problems
 
@@ -42,7 +42,7 @@ BEFORE: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SeedVerdict:
     """What came of a seed.
 
     Attributes:
@@ -61,7 +61,7 @@ class Verdict:
     scenario: str
     seed: int
     title: str
-    problems: list[Problem]
+    problems: list[Violation]
     steps: int
     virtual_s: float
     real_s: float
@@ -80,7 +80,7 @@ class Verdict:
         return f"tianzhou simulate --scenario {self.scenario} --seed {self.seed} --trace"
 
 
-def run(scenario: str, seed: int, *, trace: bool = False) -> Verdict:
+def run(scenario: str, seed: int, *, trace: bool = False) -> SeedVerdict:
     """Run a seed.
 
     Args:
@@ -102,11 +102,11 @@ def run(scenario: str, seed: int, *, trace: bool = False) -> Verdict:
     history = History(lambda: (loop.steps, loop.time()))
     memory = MEMORY if os.access(MEMORY, os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="tianzhou-simulation-", dir=memory))
-    crashes: list[Problem] = []
+    crashes: list[Violation] = []
     loop.set_exception_handler(lambda _, context: _note_crash(loop, crashes, context))
     try:
         with _undisturbed(loop), _logs(history if trace else None):
-            cluster = Cluster(layout, loop, root, rng, history)
+            cluster = SimulatedCluster(layout, loop, root, rng, history)
             with simulated(loop, rng, cluster.disks), members_noted(history):
                 try:
                     stuck = loop.run_until_complete(_course(cluster, layout, rng, history))
@@ -130,10 +130,10 @@ def run(scenario: str, seed: int, *, trace: bool = False) -> Verdict:
     promise = _promise(layout)
     found = [*checkers.problems(history, promise), *folder_problems(history), *table_problems(history), *crashes]
     if stuck:
-        found.append(Problem(loop.steps, "stuck", stuck))
+        found.append(Violation(loop.steps, "stuck", stuck))
     found.sort(key=lambda problem: problem.step)
     shown = history.events if trace or not found else checkers.around(history.events, found[0].step, BEFORE)
-    return Verdict(
+    return SeedVerdict(
         scenario,
         seed,
         layout.title,
@@ -147,7 +147,7 @@ def run(scenario: str, seed: int, *, trace: bool = False) -> Verdict:
     )
 
 
-def _promise(layout: Layout) -> Promise:
+def _promise(layout: ClusterLayout) -> Promise:
     orderly = [group for group, in_order in GROUPS.items() if in_order]
     # Queues are locked at the master: who consumes in order waits for it when it is gone, as with RocketMQ.
     masterless = bool(layout.gone) and not layout.grouped
@@ -155,7 +155,7 @@ def _promise(layout: Layout) -> Promise:
     return Promise(layout.promised, reached, orderly, layout.gone if masterless else "", layout.wait_s)
 
 
-async def _course(cluster: Cluster, layout: Layout, rng: Random, history: History) -> str:
+async def _course(cluster: SimulatedCluster, layout: ClusterLayout, rng: Random, history: History) -> str:
     """All that happens in a run; returns why it had no end, if it had none."""
     loop = asyncio.get_running_loop()
     await cluster.start()
@@ -187,7 +187,7 @@ async def _course(cluster: Cluster, layout: Layout, rng: Random, history: Histor
     return stuck
 
 
-async def _drained(cluster: Cluster, history: History, promise: Promise, limit_s: float) -> str:
+async def _drained(cluster: SimulatedCluster, history: History, promise: Promise, limit_s: float) -> str:
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(1.0)
@@ -203,12 +203,12 @@ async def _drained(cluster: Cluster, history: History, promise: Promise, limit_s
             return why
 
 
-def _note_crash(loop: SimulationLoop, crashes: list[Problem], context: dict[str, Any]) -> None:
+def _note_crash(loop: SimulationLoop, crashes: list[Violation], context: dict[str, Any]) -> None:
     """A program raised what nobody looked after."""
     process, error = here(), context.get("exception")
     if isinstance(error, PowerLostError) or (process is not None and process.ended):
         return
-    crashes.append(Problem(loop.steps, "crash", f"{process}: {context.get('message')}: {error!r}"))
+    crashes.append(Violation(loop.steps, "crash", f"{process}: {context.get('message')}: {error!r}"))
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ class BrokerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ClusterLayout:
     """A cluster, what may go wrong with it, and what holds all the same.
 
     Attributes:
@@ -102,13 +102,13 @@ class Scenario:
 
     name: str
     about: str
-    draw: Callable[[Random], Layout]
+    draw: Callable[[Random], ClusterLayout]
 
 
-def _standalone(rng: Random) -> Layout:
+def _standalone(rng: Random) -> ClusterLayout:
     flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
     sync = flush == "SYNC_FLUSH"
-    return Layout(
+    return ClusterLayout(
         flush,
         (BrokerPlan("broker-a", "broker-a", {"flush_disk_type": flush}),),
         1,
@@ -119,15 +119,15 @@ def _standalone(rng: Random) -> Layout:
     )
 
 
-def _bit_rot(_rng: Random) -> Layout:
-    return Layout("ASYNC_FLUSH", (BrokerPlan("broker-a", "broker-a"),), 1, (), "", ANY_STATUS, rots=True)
+def _bit_rot(_rng: Random) -> ClusterLayout:
+    return ClusterLayout("ASYNC_FLUSH", (BrokerPlan("broker-a", "broker-a"),), 1, (), "", ANY_STATUS, rots=True)
 
 
-def _two_masters(rng: Random) -> Layout:
+def _two_masters(rng: Random) -> ClusterLayout:
     flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
     sync = flush == "SYNC_FLUSH"
     names = ("broker-a", "broker-b")
-    return Layout(
+    return ClusterLayout(
         flush,
         tuple(BrokerPlan(name, name, {"flush_disk_type": flush}) for name in names),
         2,
@@ -137,7 +137,7 @@ def _two_masters(rng: Random) -> Layout:
     )
 
 
-def _master_slave(rng: Random) -> Layout:
+def _master_slave(rng: Random) -> ClusterLayout:
     role = rng.choice(("ASYNC_MASTER", "SYNC_MASTER"))
     flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
     gone = rng.random() < 0.3
@@ -147,7 +147,7 @@ def _master_slave(rng: Random) -> Layout:
     if gone and role == "ASYNC_MASTER":
         promised = frozenset()
     store = {"flush_disk_type": flush}
-    return Layout(
+    return ClusterLayout(
         f"{role}, {flush}{', the master dies for good' if gone else ''}",
         (
             BrokerPlan("master", "broker-a", store | {"broker_role": role}),
@@ -160,12 +160,12 @@ def _master_slave(rng: Random) -> Layout:
     )
 
 
-def _folders(rng: Random) -> Layout:
+def _folders(rng: Random) -> ClusterLayout:
     size = 5 if rng.random() < 0.1 else 3
     names = tuple(f"member-{number}" for number in range(size))
     flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
     store = {"flush_disk_type": flush} | _GROUP | _FAST
-    return Layout(
+    return ClusterLayout(
         f"{size} members, {flush}, folders are exchanged",
         _members(names, store),
         1,
@@ -182,7 +182,7 @@ def _members(names: tuple[str, ...], store: dict[str, Any]) -> tuple[BrokerPlan,
     return tuple(BrokerPlan(name, "broker-a", store, member=f"n{number}") for number, name in enumerate(names))
 
 
-def _dledger(rng: Random) -> Layout:
+def _dledger(rng: Random) -> ClusterLayout:
     size = 5 if rng.random() < 0.15 else 3
     names = tuple(f"member-{number}" for number in range(size))
     fast = rng.random() < 0.6
@@ -202,7 +202,7 @@ def _dledger(rng: Random) -> Layout:
     title += [f"{preferred} is preferred"] * bool(preferred)
     title += [f"only {' and '.join(sorted(weak))} in trouble"] * bool(weak)
     title += [f"{gone} dies for good"] * bool(gone)
-    return Layout(
+    return ClusterLayout(
         ", ".join(title),
         _members(names, store),
         rng.choice((1, 2)),

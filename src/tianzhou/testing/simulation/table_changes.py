@@ -20,8 +20,8 @@ from tianzhou.broker.server import Broker
 from tianzhou.errors import TianzhouError
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.testing.simulation.checkers import Problem
-from tianzhou.testing.simulation.history import Event, Fault, History
+from tianzhou.testing.simulation.checkers import Violation
+from tianzhou.testing.simulation.history import Fault, History, HistoryEvent
 from tianzhou.testing.simulation.load import TOPIC
 from tianzhou.testing.simulation.machines import Machine
 from tianzhou.testing.simulation.servers import BrokerOn
@@ -49,7 +49,7 @@ LOST: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class TableChanged(Event):
+class TableChanged(HistoryEvent):
     """A change of a table was answered.
 
     Attributes:
@@ -64,7 +64,7 @@ class TableChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TableRemains(Event):
+class TableRemains(HistoryEvent):
     """What a member has of an entry in the end.
 
     Attributes:
@@ -242,7 +242,7 @@ class TableFolders:
             shutil.copytree(folder, copy)
 
 
-def table_problems(history: History) -> list[Problem]:
+def table_problems(history: History) -> list[Violation]:
     """Return the entries of members that lack a change that was answered OK."""
     allowed: dict[str, set[int]] = {}
     found = []
@@ -256,5 +256,5 @@ def table_problems(history: History) -> list[Problem]:
             values = allowed.get(event.entry, {ABSENT})
             if event.value not in values:
                 text = f"{event.member} has {event.value} of {event.entry}, answered were {sorted(values)}"
-                found.append(Problem(event.step, "tables", text))
+                found.append(Violation(event.step, "tables", text))
     return found

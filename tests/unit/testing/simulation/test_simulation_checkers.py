@@ -17,8 +17,8 @@ from tianzhou.testing.simulation.history import (
     Fault,
     History,
     Leads,
-    Place,
     PowerLoss,
+    QueuePlace,
     Refused,
     Remains,
     Sent,
@@ -26,7 +26,7 @@ from tianzhou.testing.simulation.history import (
     Stored,
 )
 
-QUEUE = Place("broker-a", "Orders", 0)
+QUEUE = QueuePlace("broker-a", "Orders", 0)
 PROMISE = Promise(frozenset({"SEND_OK"}), ["Ledger"], ["Ledger"])
 
 
