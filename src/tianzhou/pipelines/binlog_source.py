@@ -21,9 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import OffsetOutOfRange
-from tianzhou.pipelines.binlog.captured import START_ANEW, Captured, ChangesLost, Reader
+from tianzhou.pipelines.binlog.captured import START_ANEW, BinlogDecoder, Captured, ChangesLost
 from tianzhou.pipelines.binlog.database import FIRST_OFFSET, PAUSE_S, BinlogFailed, Server, order
-from tianzhou.pipelines.binlog.events import FORMAT, Event
+from tianzhou.pipelines.binlog.events import FORMAT, BinlogEvent
 from tianzhou.pipelines.binlog.statements import Table
 from tianzhou.pipelines.binlog_changes import Change, file_number, truncation
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
@@ -291,7 +291,7 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
         ChangesLost: an event cannot be followed, or the server has another binlog.
     """
     tables = database.captured()
-    reader = Reader(tables, any_case=database.server.any_case())
+    reader = BinlogDecoder(tables, any_case=database.server.any_case())
     at, deadline = start, time.monotonic() + CATCH_UP_S
     while order(at) < order(end):
         for event, file, offset in _events_behind(database, start, at):
@@ -314,7 +314,7 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
             time.sleep(PAUSE_S)
 
 
-def _events_behind(database: Database, start: Position, at: Position) -> Iterator[tuple[Event, str, int]]:
+def _events_behind(database: Database, start: Position, at: Position) -> Iterator[tuple[BinlogEvent, str, int]]:
     """Yield the events behind `at`. A server refuses an offset inside an event, as one of another binlog may be."""
     try:
         yield from database.server.events(at[0], at[1], database.server_id)

@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
-class Standing:
+class ArchiveStanding:
     """Where an archive stands.
 
     Attributes:
@@ -36,7 +36,7 @@ class Standing:
         return oldest + self.kept_ms - now_ms
 
 
-async def standing(admin: Admin, topics: Iterable[str], positions: Mapping[MessageQueue, int]) -> Standing:
+async def standing(admin: Admin, topics: Iterable[str], positions: Mapping[MessageQueue, int]) -> ArchiveStanding:
     """Ask the brokers how an archive stands.
 
     Args:
@@ -59,4 +59,4 @@ async def standing(admin: Admin, topics: Iterable[str], positions: Mapping[Messa
         hours = (await admin.cluster.broker_config(address)).get("fileReservedTime", "")
         if hours.isdecimal():
             hours_ms.append(int(hours) * HOUR_MS)
-    return Standing(behind, min(oldest, default=None), min(hours_ms, default=None))
+    return ArchiveStanding(behind, min(oldest, default=None), min(hours_ms, default=None))

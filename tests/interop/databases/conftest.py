@@ -10,7 +10,7 @@ import pytest
 from database_server import DatabaseServer
 from sql_servers import MARIADB, MYSQL
 
-from tianzhou.pipelines.binlog.captured import Captured, Reader
+from tianzhou.pipelines.binlog.captured import BinlogDecoder, Captured
 from tianzhou.pipelines.binlog.database import Server
 from tianzhou.pipelines.binlog_changes import Change
 
@@ -41,7 +41,7 @@ class Seen:
 
     def changes_of(self, table: Captured) -> list[Change]:
         """The changes in the binlog for who knew the table as it was."""
-        reader = Reader({self.where: table})
+        reader = BinlogDecoder({self.where: table})
         return [
             change
             for event, file, offset in self.reading.events(*self.start, 7)

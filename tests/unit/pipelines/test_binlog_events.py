@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from tianzhou.pipelines.binlog import events as e
-from tianzhou.pipelines.binlog.captured import Captured, ChangesLost, Reader
+from tianzhou.pipelines.binlog.captured import BinlogDecoder, Captured, ChangesLost
 from tianzhou.pipelines.binlog.columns import Column
 from tianzhou.pipelines.binlog.database import file_of
 from tianzhou.pipelines.binlog.documents import document_text
@@ -19,15 +19,17 @@ FILE = "bin.000007"
 ID = (5).to_bytes(6, "little")
 
 
-def event(kind: int, body: bytes, *, flags: int = 0) -> e.Event:
-    return e.Event(kind, 1_700_000_000, flags, body, 99, e.HEADER_BYTES + len(body))
+def event(kind: int, body: bytes, *, flags: int = 0) -> e.BinlogEvent:
+    return e.BinlogEvent(kind, 1_700_000_000, flags, body, 99, e.HEADER_BYTES + len(body))
 
 
 def text(raw: bytes) -> bytes:
     return bytes([len(raw)]) + raw
 
 
-def table_map(names: tuple[bytes, ...] | None = (b"id", b"raw"), types: bytes = b"\x03\xfe", key: int = 0) -> e.Event:
+def table_map(
+    names: tuple[bytes, ...] | None = (b"id", b"raw"), types: bytes = b"\x03\xfe", key: int = 0
+) -> e.BinlogEvent:
     optional = b""
     if names is not None:
         listed = b"".join(text(name) for name in names)
@@ -40,19 +42,19 @@ def row(number: int, raw: bytes) -> bytes:
     return b"\0" + struct.pack("<i", number) + text(raw)
 
 
-def rows(kind: int, *images: bytes, present: bytes = b"\3") -> e.Event:
+def rows(kind: int, *images: bytes, present: bytes = b"\3") -> e.BinlogEvent:
     extra = b"\2\0" if kind in (30, 31, 32) else b""
     bitmaps = present * (2 if e.ROWS[kind] == e.UPDATE else 1)
     return event(kind, ID + b"\1\0" + extra + b"\2" + bitmaps + b"".join(images))
 
 
-def query(statement: str, schema: str = "shop") -> e.Event:
+def query(statement: str, schema: str = "shop") -> e.BinlogEvent:
     body = struct.pack("<IIBHH", 1, 0, len(schema), 0, 0) + schema.encode() + b"\0" + statement.encode()
     return event(e.QUERY, body)
 
 
-def found(*given: e.Event) -> list[tuple]:
-    reader = Reader({("shop", "orders"): ORDERS})
+def found(*given: e.BinlogEvent) -> list[tuple]:
+    reader = BinlogDecoder({("shop", "orders"): ORDERS})
     made = [change for place, one in enumerate(given) for change in reader.changes(one, FILE, 100 + place)]
     assert len({change.position for change in made}) == len(made)
     assert [change.position for change in made] == sorted(change.position for change in made)
@@ -73,11 +75,11 @@ def test_compressed_rows_are_decoded(kind, length):
     assert [key for _, key, _ in found(table_map(), packed)] == [{"id": 7}] * 3
 
 
-def framed(one: e.Event) -> bytes:
+def framed(one: e.BinlogEvent) -> bytes:
     return struct.pack("<IBIIIH", one.at, one.kind, 1, one.size, 0, 0) + one.body
 
 
-def payload(*inner: e.Event, algorithm: int = 0) -> e.Event:
+def payload(*inner: e.BinlogEvent, algorithm: int = 0) -> e.BinlogEvent:
     raw = b"".join(framed(one) for one in inner)
     packed = zstandard.ZstdCompressor(write_content_size=False).compress(raw) if algorithm == 0 else raw
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tianzhou.pipelines.binlog.statements import Refused, Truncated, effect
+from tianzhou.pipelines.binlog.statements import StatementRefused, Truncated, effect
 
 ORDERS = ("shop", "orders")
 CAPTURED = {ORDERS, ("shop", "b`t")}
@@ -81,16 +81,16 @@ def test_statements_that_empty_a_table(statement):
 )
 def test_statements_that_are_refused(statement, table):
     found = effect(statement, "shop", CAPTURED, rows_before=False)
-    assert isinstance(found, Refused)
+    assert isinstance(found, StatementRefused)
     assert found.table == table
 
 
 def test_a_schema_that_is_dropped_is_refused():
-    assert isinstance(effect("DROP DATABASE shop", "", CAPTURED, rows_before=False), Refused)
+    assert isinstance(effect("DROP DATABASE shop", "", CAPTURED, rows_before=False), StatementRefused)
 
 
 def test_a_rollback_behind_logged_rows_is_refused():
-    assert isinstance(effect("ROLLBACK TO a", "shop", CAPTURED, rows_before=True), Refused)
+    assert isinstance(effect("ROLLBACK TO a", "shop", CAPTURED, rows_before=True), StatementRefused)
 
 
 def test_names_in_any_case():

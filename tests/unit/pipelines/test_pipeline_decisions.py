@@ -19,7 +19,7 @@ from tianzhou.pipelines.binlog_changes import changes, position_of, snapshot, tr
 from tianzhou.pipelines.binlog_source import Database
 from tianzhou.pipelines.queries import TRIES, run
 from tianzhou.pipelines.replay import a_second_each
-from tianzhou.pipelines.retention import HOUR_MS, Standing, standing
+from tianzhou.pipelines.retention import HOUR_MS, ArchiveStanding, standing
 from tianzhou.spark.option_values import RawOptions
 
 
@@ -155,16 +155,16 @@ class Admin:
         self.cluster = SimpleNamespace(masters=masters, broker_config=broker_config)
 
 
-def stands(positions, kept="1") -> Standing:
+def stands(positions, kept="1") -> ArchiveStanding:
     at = {MessageQueue("t", "b", n): position for n, position in positions.items()}
     return asyncio.run(standing(Admin(kept), ["t"], at))
 
 
 def test_what_is_left_until_loss():
-    assert stands({0: 10, 1: 10}) == Standing(0, None, HOUR_MS)
+    assert stands({0: 10, 1: 10}) == ArchiveStanding(0, None, HOUR_MS)
     assert stands({0: 10, 1: 10}).left_ms(5000) == HOUR_MS
     # A queue that was not begun counts from its oldest message.
-    assert stands({0: 7}) == Standing(3 + 8, 2001, HOUR_MS)
+    assert stands({0: 7}) == ArchiveStanding(3 + 8, 2001, HOUR_MS)
     assert stands({0: 7}).left_ms(5000) == HOUR_MS - 2999
     assert stands({}, kept="").left_ms(0) is None
 

@@ -18,7 +18,7 @@ from tianzhou.cli.output import (
     print_json,
     print_note,
 )
-from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
+from tianzhou.cli.pipelines.clusters import PipelineCluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -35,7 +35,7 @@ from tianzhou.cli.pipelines.command import (
     run_query,
 )
 from tianzhou.cli.pipelines.replaying import ReplayWanted, held_replay, passed, spans_now
-from tianzhou.cli.pipelines.reporting import Report
+from tianzhou.cli.pipelines.reporting import PipelineReport
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store.store_folder import time_of
 from tianzhou.errors import BrokerError, ConfigError
@@ -100,7 +100,7 @@ def archive(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Write topics to Parquet by topic and day, each message once, before retention deletes it.
 
@@ -126,7 +126,7 @@ def _archive_by_spark(
     lake: dict[str, str] | None,
     store: str | None,
     conf: list[str] | None,
-    cluster: Cluster,
+    cluster: PipelineCluster,
     output: Output,
 ) -> Any:
     if every is not None:
@@ -183,7 +183,7 @@ def _lake_of(table_format: str, options: list[str]) -> dict[str, str] | None:
     return {"tableFormat": table_format, **dict(pair_of("--lake", text) for text in options)}
 
 
-def _report_archive(topics: list[str], done: Any, to: str, cluster: Cluster, output: Output) -> None:
+def _report_archive(topics: list[str], done: Any, to: str, cluster: PipelineCluster, output: Output) -> None:
     from tianzhou.pipelines.retention import HOUR_MS, standing
 
     stands = cluster.with_admin(lambda admin: standing(admin, topics, done.positions))
@@ -202,7 +202,7 @@ def _report_archive(topics: list[str], done: Any, to: str, cluster: Cluster, out
         print_note("less than a tenth of the retention is left: archive more often, or keep messages longer")
 
 
-def ensure_topics(topics: list[str], cluster: Cluster, store: str | None = None) -> None:
+def ensure_topics(topics: list[str], cluster: PipelineCluster, store: str | None = None) -> None:
     """See before Java starts whether the servers answer and the topics exist; of a store, whether there is one.
 
     Raises:
@@ -226,7 +226,7 @@ TARGET_QUEUES = 4
 """As many as a topic gets that its first message makes."""
 
 
-def ensure_target(topic: str, cluster: Cluster) -> None:
+def ensure_target(topic: str, cluster: PipelineCluster) -> None:
     """See before Java starts that a topic can be sent to; where brokers make topics by themselves, it is made now.
 
     Made by the first messages it would have other queues while they are sent than afterwards, and messages of one key
@@ -284,7 +284,7 @@ def replay(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Send messages of a time, or some by their ids, to a topic again.
 
@@ -320,7 +320,7 @@ def replay(
 
 
 def _replay_by_spark(
-    wanted: ReplayWanted, conf: list[str] | None, cluster: Cluster, delivery: str | None, output: Output
+    wanted: ReplayWanted, conf: list[str] | None, cluster: PipelineCluster, delivery: str | None, output: Output
 ) -> int:
     from tianzhou.pipelines.queries import Rows
 
@@ -328,7 +328,7 @@ def _replay_by_spark(
     spans = spans_now(wanted.source, wanted.since_ms, cluster)
     with (
         held_replay(wanted, spans) as ends,
-        Report("read", sum(span.count for span in spans), output) as report,
+        PipelineReport("read", sum(span.count for span in spans), output) as report,
     ):
 
         def start(topics: Topics) -> StreamingQuery:
@@ -355,7 +355,7 @@ def _replay_by_spark(
     return rows.sent
 
 
-def _replay_ids(topic: str, target: str, ids: list[str], cluster: Cluster) -> int:
+def _replay_ids(topic: str, target: str, ids: list[str], cluster: PipelineCluster) -> int:
     async def work(admin: Admin) -> int:
         from tianzhou.client import Producer
         from tianzhou.model.dead_letters import resent
@@ -386,7 +386,7 @@ def deduplicate(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Copy a topic without its repetitions.
 

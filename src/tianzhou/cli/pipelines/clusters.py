@@ -48,7 +48,7 @@ NamespaceOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class PipelineCluster:
     """Where a pipeline's topics are, and as whom it asks.
 
     Attributes:
@@ -176,7 +176,7 @@ def of_cluster(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         there = {name: given.pop(name) for name in _OPTIONS}
         keys = account(there["access_key"], there["secret_key"], there["secret_key_file"], os.environ)
-        command(**given, cluster=Cluster(there["namesrv"], there["tls"], *keys, there["namespace"]))
+        command(**given, cluster=PipelineCluster(there["namesrv"], there["tls"], *keys, there["namespace"]))
 
     run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}

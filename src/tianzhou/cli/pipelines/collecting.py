@@ -15,7 +15,7 @@ from tianzhou.cli.output import (
     print_fields,
     print_note,
 )
-from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
+from tianzhou.cli.pipelines.clusters import PipelineCluster, of_cluster
 from tianzhou.cli.pipelines.command import app
 from tianzhou.cli.progress import progress
 from tianzhou.cli.signals import run_client
@@ -44,7 +44,7 @@ def logs(
     poll: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 0.5,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Send the lines of log files to a topic, and follow the files when they are rotated.
 

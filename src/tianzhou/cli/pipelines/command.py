@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tianzhou.cli.pipelines.clusters import Cluster
+    from tianzhou.cli.pipelines.clusters import PipelineCluster
     from tianzhou.pipelines.queries import Rows
     from tianzhou.pipelines.topics import Topics
 
@@ -106,7 +106,7 @@ def run_query(
     start: Callable[[Topics], StreamingQuery],
     name: str,
     conf: list[str] | None,
-    cluster: Cluster,
+    cluster: PipelineCluster,
     delivery: str | None = None,
     shown: str = "read",
     each: Callable[[Any], None] = lambda _: None,

@@ -11,7 +11,7 @@ import typer
 
 from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_rows
 from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
-from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
+from tianzhou.cli.pipelines.clusters import PipelineCluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -49,7 +49,7 @@ def cdc(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Send the changes of MySQL or MariaDB tables to a topic, in order by primary key.
 
@@ -135,7 +135,7 @@ def merge(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Merge the changes in a topic into a Delta table that equals the database's.
 

@@ -18,7 +18,7 @@ from tianzhou.cli.output import (
     print_note,
     print_rows,
 )
-from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
+from tianzhou.cli.pipelines.clusters import PipelineCluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     ConfOption,
     CorruptBodiesOption,
@@ -63,7 +63,7 @@ def dlq(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Count a group's dead letters by cause, show samples, send chosen ones again.
 
@@ -99,7 +99,7 @@ def dlq(
     on_spark("dlq", conf, work)
 
 
-def _ensure_letters(group: str, cluster: Cluster) -> None:
+def _ensure_letters(group: str, cluster: PipelineCluster) -> None:
     from tianzhou.model.names import dead_letter_topic
 
     topic = dead_letter_topic(group)

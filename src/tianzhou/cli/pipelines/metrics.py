@@ -17,7 +17,7 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
-from tianzhou.cli.pipelines.clusters import Cluster, of_cluster
+from tianzhou.cli.pipelines.clusters import PipelineCluster, of_cluster
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -61,7 +61,7 @@ def trace(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Show how long sends and handlers take and how many succeed, by topic and group, from message trace.
 
@@ -89,7 +89,12 @@ Rows = list[dict[str, Any]]
 
 
 def _traced_by_spark(
-    topic: str, since_ms: int | None, store: str | None, conf: list[str] | None, cluster: Cluster, corrupt_bodies: str
+    topic: str,
+    since_ms: int | None,
+    store: str | None,
+    conf: list[str] | None,
+    cluster: PipelineCluster,
+    corrupt_bodies: str,
 ) -> tuple[Rows, Rows]:
     def work(spark: SparkSession) -> tuple[Rows, Rows]:
         from tianzhou.pipelines import trace_figures as p
@@ -125,7 +130,7 @@ def rates(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Count the success rate of a topic's messages in windows of time.
 
@@ -187,7 +192,7 @@ def timeouts(
     conf: ConfOption = None,
     output: OutputOption = Output.text,
     *,
-    cluster: Cluster,
+    cluster: PipelineCluster,
 ) -> None:
     """Tell which orders were paid in time and which were not.
 
@@ -232,7 +237,7 @@ def _run(
     name: str,
     start: Callable[[Topics], StreamingQuery],
     to: str,
-    cluster: Cluster,
+    cluster: PipelineCluster,
     delivery: str | None,
     conf: list[str] | None,
     output: Output,

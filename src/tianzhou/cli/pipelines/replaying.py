@@ -13,7 +13,7 @@ from tianzhou.cli.signals import run_client
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tianzhou.cli.pipelines.clusters import Cluster
+    from tianzhou.cli.pipelines.clusters import PipelineCluster
     from tianzhou.model import MessageQueue
 
 GROUP: Final = "tianzhou-cli"
@@ -71,7 +71,7 @@ class QueueSpan:
         return self.end - self.begin
 
 
-def spans_now(topic: str, since_ms: int | None, cluster: Cluster) -> list[QueueSpan]:
+def spans_now(topic: str, since_ms: int | None, cluster: PipelineCluster) -> list[QueueSpan]:
     """Return what each queue of a topic holds now.
 
     Args:

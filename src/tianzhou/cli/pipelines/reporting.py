@@ -34,7 +34,7 @@ def figures(read: int, sent: int, total: int | None, seconds: float) -> dict[str
     }
 
 
-class Report:
+class PipelineReport:
     """Says how far a pipeline is; call it, within its `with`, with the messages read and sent so far.
 
     Args:
@@ -57,7 +57,7 @@ class Report:
         self._total = total
         self._now, self._write = now, write
         self._lines = output is Output.json
-        self._bar: _Bar | None = _Bar(doing, total) if not self._lines and sys.stderr.isatty() else None
+        self._bar: _ReportBar | None = _ReportBar(doing, total) if not self._lines and sys.stderr.isatty() else None
         self._began = self._said = now()
 
     def __enter__(self) -> Self:
@@ -79,7 +79,7 @@ class Report:
             self._write({"progress": figures(read, sent, self._total, now - self._began)})
 
 
-class _Bar(AbstractContextManager["_Bar"]):
+class _ReportBar(AbstractContextManager["_ReportBar"]):
     def __init__(self, doing: str, total: int | None) -> None:
         from rich.console import Console
         from rich.progress import (

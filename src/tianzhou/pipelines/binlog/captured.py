@@ -15,7 +15,7 @@ from typing import Any
 from tianzhou.errors import TianzhouError
 from tianzhou.pipelines.binlog import events as e
 from tianzhou.pipelines.binlog.columns import Column, Decode, quoted
-from tianzhou.pipelines.binlog.statements import Refused, Table, Truncated, effect
+from tianzhou.pipelines.binlog.statements import StatementRefused, Table, Truncated, effect
 from tianzhou.pipelines.binlog_changes import Change, changes, truncation
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII | re.IGNORECASE)
@@ -58,7 +58,7 @@ class Captured:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """How the row events of a table map are read.
 
     Attributes:
@@ -70,7 +70,7 @@ class Layout:
     decoders: tuple[Decode, ...]
 
 
-def layout_of(table: Captured, logged: e.TableMap) -> Layout:
+def layout_of(table: Captured, logged: e.TableMap) -> RowLayout:
     """Return how rows are read.
 
     Raises:
@@ -95,11 +95,11 @@ def layout_of(table: Captured, logged: e.TableMap) -> Layout:
                 "the table was changed, or keeps a format of an older server (ALTER TABLE … FORCE renews it)"
             )
         decoders.append(decoder)
-    return Layout(table, tuple(decoders))
+    return RowLayout(table, tuple(decoders))
 
 
 @dataclass
-class Reader:
+class BinlogDecoder:
     """Decoder of a binlog: turns events into changes, in order.
 
     Args:
@@ -109,12 +109,12 @@ class Reader:
 
     tables: Mapping[Table, Captured]
     any_case: bool = False
-    _layouts: dict[int, Layout | None] = field(default_factory=dict)
+    _layouts: dict[int, RowLayout | None] = field(default_factory=dict)
     _rows_before: bool = False
     _place: tuple[str, int] = ("", 0)
     _index: int = 0
 
-    def changes(self, event: e.Event, file: str, end: int) -> Iterator[Change]:
+    def changes(self, event: e.BinlogEvent, file: str, end: int) -> Iterator[Change]:
         """Yield the changes of an event.
 
         Args:
@@ -166,7 +166,7 @@ class Reader:
         with self._naming(table, START_ANEW):
             self._layouts[logged.id] = layout_of(table, logged) if table else None
 
-    def _rows(self, event: e.Event) -> Iterator[Change]:
+    def _rows(self, event: e.BinlogEvent) -> Iterator[Change]:
         table_id = int.from_bytes(event.body[:6], "little")
         if table_id not in self._layouts:
             if table_id == _NO_TABLE:  # ends a statement that has changed no row
@@ -195,11 +195,11 @@ class Reader:
                 self._index += 1
                 yield change
 
-    def _statement(self, event: e.Event) -> Iterator[Change]:
+    def _statement(self, event: e.BinlogEvent) -> Iterator[Change]:
         with self._naming(None):
             schema, text = e.query_of(event)
         found = effect(text, schema, self.tables, rows_before=self._rows_before, any_case=self.any_case)
-        if isinstance(found, Refused):
+        if isinstance(found, StatementRefused):
             shown = " ".join(text.split())[:200]
             table = self.tables.get(found.table) if found.table else None
             raise self._lost(table, f"{found.reason}: {shown}", START_ANEW if table else START_OVER)
@@ -220,7 +220,7 @@ _REASONS = {
 }
 
 
-def row_values(layout: Layout, rows: e.RowsEvent) -> Iterator[dict[str, dict[str, Any]]]:
+def row_values(layout: RowLayout, rows: e.RowsEvent) -> Iterator[dict[str, dict[str, Any]]]:
     """Yield the rows of an event: `values`, or `before_values` and `after_values`.
 
     Raises:

@@ -45,7 +45,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """A key whose rows differ.
 
     Attributes:
@@ -81,7 +81,7 @@ class Comparison:
     columns_only_in_database: list[str] = field(default_factory=list)
     columns_only_in_table: list[str] = field(default_factory=list)
     different_ranges: list[Range] = field(default_factory=list)
-    keys: list[Difference] = field(default_factory=list)
+    keys: list[RowDifference] = field(default_factory=list)
 
     @property
     def is_equal(self) -> bool:
@@ -133,7 +133,7 @@ def compare(database: Captured, rows: DataFrame, table: DataFrame, *, ranges: in
         [name for name in table.columns if name not in there],
         [one for one in found if one.checksum_in_database != one.checksum_in_table
          or one.rows_in_database != one.rows_in_table],
-        [Difference(row["shown"], row["kind"], list(row["columns"])) for row in keys],
+        [RowDifference(row["shown"], row["kind"], list(row["columns"])) for row in keys],
     )  # fmt: skip
 
 

@@ -238,7 +238,7 @@ class Server:
                             ) from error
                     yield row
 
-    def events(self, file: str, offset: int, server_id: int) -> Iterator[tuple[e.Event, str, int]]:
+    def events(self, file: str, offset: int, server_id: int) -> Iterator[tuple[e.BinlogEvent, str, int]]:
         """Yield the events from a place to the binlog's end, each with its file and its end offset.
 
         Args:

@@ -38,7 +38,7 @@ _OPTIONAL_NAMES, _OPTIONAL_KEY, _OPTIONAL_KEY_PARTS = 4, 8, 9
 
 
 @dataclass(frozen=True)
-class Event:
+class BinlogEvent:
     """An event.
 
     Attributes:
@@ -98,7 +98,7 @@ class RowsEvent:
     rows: bytes
 
 
-def event_of(raw: bytes, *, checksum: bool) -> Event:
+def event_of(raw: bytes, *, checksum: bool) -> BinlogEvent:
     """Return the event of its bytes.
 
     Args:
@@ -114,14 +114,14 @@ def event_of(raw: bytes, *, checksum: bool) -> Event:
     if size != len(raw):
         raise ValueError(f"an event of {size} bytes has {len(raw)}")
     if not checksum:
-        return Event(kind, at, flags, raw[HEADER_BYTES:], end, size)
+        return BinlogEvent(kind, at, flags, raw[HEADER_BYTES:], end, size)
     body = raw[HEADER_BYTES:-CHECKSUM_BYTES]
     # Servers send a file's first event with changed fields; older ones leave its checksum as it is in the file.
     if kind not in (FORMAT, ROTATE) and zlib.crc32(raw[:-CHECKSUM_BYTES]) != int.from_bytes(
         raw[-CHECKSUM_BYTES:], "little"
     ):
         raise ValueError("the event's checksum is wrong")
-    return Event(kind, at, flags, body, end, size)
+    return BinlogEvent(kind, at, flags, body, end, size)
 
 
 def has_checksums(format_event: bytes) -> bool:
@@ -184,7 +184,7 @@ def _numbers(data: bytes) -> Iterator[int]:
         yield found
 
 
-def rows_of(event: Event) -> RowsEvent:
+def rows_of(event: BinlogEvent) -> RowsEvent:
     """Return a row event.
 
     Raises:
@@ -228,7 +228,7 @@ def inflated(raw: bytes) -> bytes:
     return found
 
 
-def query_of(event: Event) -> tuple[str, str]:
+def query_of(event: BinlogEvent) -> tuple[str, str]:
     """Return the default schema and the text of a statement.
 
     Raises:
@@ -243,7 +243,7 @@ def query_of(event: Event) -> tuple[str, str]:
     return schema.decode(errors="replace"), text.decode(errors="replace")
 
 
-def payload_of(body: bytes) -> Iterator[Event]:
+def payload_of(body: bytes) -> Iterator[BinlogEvent]:
     """Yield the events of a compressed transaction of MySQL.
 
     Raises:

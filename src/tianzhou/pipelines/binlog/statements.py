@@ -54,7 +54,7 @@ class Truncated:
 
 
 @dataclass(frozen=True)
-class Refused:
+class StatementRefused:
     """A statement that row events do not describe.
 
     Attributes:
@@ -102,7 +102,7 @@ def _tokens(statement: str) -> Iterator[Token]:
 
 def effect(
     statement: str, schema: str, captured: Collection[Table], *, rows_before: bool, any_case: bool = False
-) -> Truncated | Refused | None:
+) -> Truncated | StatementRefused | None:
     """Return the effect of a statement on captured tables; None when row events describe it fully.
 
     Args:
@@ -122,7 +122,7 @@ def effect(
     if not first or first == ";":
         return None
     if first == "ROLLBACK":
-        return Refused(None, "rolls a transaction back whose rows were logged") if rows_before else None
+        return StatementRefused(None, "rolls a transaction back whose rows were logged") if rows_before else None
     if first == "TRUNCATE":
         table = _name(tokens, 2 if second == "TABLE" else 1, schema)[0]
         return Truncated(table) if table in captured else None
@@ -132,38 +132,38 @@ def effect(
         if all(token.text == ";" for token in tokens[end:]):
             return Truncated(table) if table in captured else None
     if first not in _CHANGES_NO_ROWS:
-        return Refused(None, "is logged as a statement, and not as the rows it changed")
+        return StatementRefused(None, "is logged as a statement, and not as the rows it changed")
     named = [table for table in _names(tokens, schema) if table in captured]
     if first == "DROP" and second in ("DATABASE", "SCHEMA"):
         gone = {token.text for token in tokens[2:]}
         named = [table for table in captured if table[0] in gone]
-        return Refused(named[0], "drops the schema") if named else None
+        return StatementRefused(named[0], "drops the schema") if named else None
     if not named:
         return None
     return _changes_of_table(tokens, first, named[0], schema)
 
 
-def _changes_of_table(tokens: list[Token], first: str, table: Table, schema: str) -> Refused | None:
+def _changes_of_table(tokens: list[Token], first: str, table: Table, schema: str) -> StatementRefused | None:
     words = [token.keyword for token in tokens]
     if first == "RENAME" and words[1] != "USER":
-        return Refused(table, "renames the table")
+        return StatementRefused(table, "renames the table")
     if first == "DROP" and "TEMPORARY" not in words[:3] and _is_table(words):
-        return Refused(table, "drops the table")
+        return StatementRefused(table, "drops the table")
     if first == "CREATE" and _is_table(words) and _name(tokens, _after_table(words), schema)[0] == table:
-        return None if words[words.index("TABLE") + 1] == "IF" else Refused(table, "makes the table again")
+        return None if words[words.index("TABLE") + 1] == "IF" else StatementRefused(table, "makes the table again")
     if first == "DROP" and words[1] == "INDEX" and tokens[2].text.upper() == "PRIMARY":
-        return Refused(table, "drops the primary key")
+        return StatementRefused(table, "drops the primary key")
     if first == "REPAIR":
-        return Refused(table, "repairs the table, which may lose rows")
+        return StatementRefused(table, "repairs the table, which may lose rows")
     if first == "ALTER" and "TABLE" in words[:4]:
         name, end = _name(tokens, _after_table(words), schema)
         if name != table:
-            return Refused(table, "changes it from another table") if "EXCHANGE" in words else None
+            return StatementRefused(table, "changes it from another table") if "EXCHANGE" in words else None
         if "IGNORE" in words[: words.index("TABLE")]:
-            return Refused(table, "changes it and ignores errors, which may lose rows")
+            return StatementRefused(table, "changes it and ignores errors, which may lose rows")
         for action in _actions(tokens[end:]):
             if _OTHER_ENGINE.search(action) or not any(pattern.match(action) for pattern in _KEEPS_ROWS):
-                return Refused(table, f"changes its columns, keys, name or rows ({action[:60].strip()})")
+                return StatementRefused(table, f"changes its columns, keys, name or rows ({action[:60].strip()})")
     return None
 
 

@@ -9,7 +9,7 @@ import typer
 from parsed_commands import parse
 
 from tianzhou.cli.app import whole_app
-from tianzhou.cli.pipelines.clusters import Cluster, account
+from tianzhou.cli.pipelines.clusters import PipelineCluster, account
 from tianzhou.errors import ConfigError
 
 SET = {"TIANZHOU_ACCESS_KEY": "set", "TIANZHOU_SECRET_KEY": "set-secret"}
@@ -57,14 +57,14 @@ def test_a_file_that_holds_no_secret_is_named(tmp_path: Path, file: Path) -> Non
 
 
 def test_a_cluster_shows_no_secret() -> None:
-    assert "said" not in repr(Cluster(access_key="job", secret_key="said"))
+    assert "said" not in repr(PipelineCluster(access_key="job", secret_key="said"))
 
 
 def test_a_namespace_of_a_store_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--namespace tenant: .* --store data asks none; .* tenant%orders"):
-        Cluster(namespace="tenant").refuse_store("data")
-    Cluster(namespace="tenant").refuse_store(None)
-    Cluster().refuse_store("data")
+        PipelineCluster(namespace="tenant").refuse_store("data")
+    PipelineCluster(namespace="tenant").refuse_store(None)
+    PipelineCluster().refuse_store("data")
 
 
 def test_every_command_that_talks_to_a_cluster_has_the_options() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tianzhou.cli.output import Output
-from tianzhou.cli.pipelines.reporting import Report
+from tianzhou.cli.pipelines.reporting import PipelineReport
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def test_progress_as_json_lines():
     clock, lines = Clock(), []
-    with Report("read", 400, Output.json, now=clock.now, write=lines.append) as report:
+    with PipelineReport("read", 400, Output.json, now=clock.now, write=lines.append) as report:
         for read in (100, 200, 300, 400):
             clock.at += 0.5
             report(read, read // 2)
@@ -34,7 +34,7 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     clock = Clock()
-    with Report("read", 400, Output.text, now=clock.now) as report:
+    with PipelineReport("read", 400, Output.text, now=clock.now) as report:
         clock.at += 2
         report(100, 50)
     shown = capsys.readouterr().err
