@@ -22,9 +22,9 @@ from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.client.cluster import broker_requests
 from tianzhou.clock import SystemClock
 from tianzhou.limits import Bounds
-from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.handlers import NamesrvHandlers
 from tianzhou.namesrv.kv import KvConfig
-from tianzhou.namesrv.routes import RouteTable
+from tianzhou.namesrv.routes import NamesrvRouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.gates.access_control import AccessControl, access_control, credentials_by_chance
@@ -240,7 +240,9 @@ def namesrv_handlers() -> dict[int, str]:
         found = {}
         for access in access_controls(Path(folder)):
             kv = KvConfig(Path(folder) / "kv.json")
-            handlers = Handlers(NamesrvSettings(), RouteTable(), kv, SystemClock(), lambda _: None, access=access)
+            handlers = NamesrvHandlers(
+                NamesrvSettings(), NamesrvRouteTable(), kv, SystemClock(), lambda _: None, access=access
+            )
             found.update({code: _name(handlers.handler(code)) for code in handlers.codes})
         return found
 

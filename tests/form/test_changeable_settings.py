@@ -133,9 +133,9 @@ def test_every_request_code_is_dangerous_or_open() -> None:
 
 
 def test_name_servers_serve_what_is_listed_as_theirs() -> None:
-    from tianzhou.namesrv.handlers import Handlers
+    from tianzhou.namesrv.handlers import NamesrvHandlers
 
-    served = Handlers._routes.__code__.co_names
+    served = NamesrvHandlers._routes.__code__.co_names
     assert {code.name for code in RequestCode if code.name in served} == {
         RequestCode(code).name for code in OF_NAME_SERVERS | OF_BOTH
     }

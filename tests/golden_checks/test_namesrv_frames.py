@@ -19,9 +19,9 @@ from tianzhou.access.settings import AuthSettings
 from tianzhou.limits import LIMITS
 from tianzhou.metrics.settings import MetricsSettings
 from tianzhou.model import BrokerData, DataVersion, QueueData, TopicConfig
-from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.handlers import NamesrvHandlers
 from tianzhou.namesrv.kv import KvConfig
-from tianzhou.namesrv.routes import Registration, RouteTable
+from tianzhou.namesrv.routes import NamesrvRouteTable, Registration
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
@@ -73,12 +73,12 @@ class Desk:
 
     def __init__(self, home: Path) -> None:
         self.clock = VirtualClock()
-        self.routes = RouteTable()
+        self.routes = NamesrvRouteTable()
         self.kv = KvConfig(home / "kvConfig.json")
         settings = NamesrvSettings(
             kv_config_path=str(home / "kvConfig.json"), config_store_path=str(home / "namesrv.properties")
         )
-        self.handlers = Handlers(settings, self.routes, self.kv, self.clock, lambda _change: None)
+        self.handlers = NamesrvHandlers(settings, self.routes, self.kv, self.clock, lambda _change: None)
         self.group = ConnectionGroup(self.handlers.serve, clock=self.clock, idle_timeout_s=0)
         self.group.start()
         self.transports: dict[int, MemoryTransport] = {}

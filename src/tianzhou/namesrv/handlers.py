@@ -24,7 +24,7 @@ from tianzhou.namesrv.changeable_settings import RULES
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import ASKED_FOR_ANOTHER, OtherEnvironment
 from tianzhou.namesrv.registrations import Registrations
-from tianzhou.namesrv.routes import UNIT, UNIT_SUBSCRIPTION, MinBrokerChange, Registration, RouteTable, keep_zone
+from tianzhou.namesrv.routes import UNIT, UNIT_SUBSCRIPTION, MinBrokerChange, NamesrvRouteTable, Registration, keep_zone
 from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.remoting.connection import Connection
@@ -63,13 +63,13 @@ FLAGS: Final[Mapping[int, tuple[int, int]]] = {
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (UNIT_SUBSCRIPTION, UNIT_SUBSCRIPTION),
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (UNIT_SUBSCRIPTION, UNIT | UNIT_SUBSCRIPTION),
 }
-"""Requests for topics by their system flags, see `RouteTable.topics_flagged`."""
+"""Requests for topics by their system flags, see `NamesrvRouteTable.topics_flagged`."""
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, Command], "Command | Awaitable[Command] | Slices[Command]"]
 
 
-class Handlers:
+class NamesrvHandlers:
     """Serves the requests of brokers, clients and tools from the tables.
 
     Args:
@@ -88,7 +88,7 @@ class Handlers:
     def __init__(
         self,
         settings: NamesrvSettings,
-        routes: RouteTable,
+        routes: NamesrvRouteTable,
         kv: KvConfig,
         clock: Clock,
         on_change: Callable[[MinBrokerChange], None],

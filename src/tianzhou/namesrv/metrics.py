@@ -15,7 +15,7 @@ from tianzhou.metrics.http_server import MetricsServer
 from tianzhou.metrics.process import LoopLag, process_steps
 from tianzhou.metrics.readiness import Readiness
 from tianzhou.metrics.settings import DISABLED
-from tianzhou.namesrv.routes import RouteTable
+from tianzhou.namesrv.routes import NamesrvRouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.gates.access_gate import AccessGate
 from tianzhou.remoting.gates.page_gate import PageGate
@@ -45,7 +45,7 @@ class NameServerMetrics:
     def __init__(
         self,
         settings: NamesrvSettings,
-        routes: RouteTable,
+        routes: NamesrvRouteTable,
         groups: Callable[[], Iterable[tuple[int, ConnectionGroup[Any]]]],
         access: AccessGate | None,
         supervisor: Supervisor,

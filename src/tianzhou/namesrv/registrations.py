@@ -13,7 +13,7 @@ from tianzhou.limits import REGISTRATION_BYTES, REGISTRATIONS_BYTES, Bounds
 from tianzhou.model import BrokerData
 from tianzhou.model.name_rules import ADDRESS
 from tianzhou.model.names import MASTER_ID
-from tianzhou.namesrv.routes import LiveBroker, MinBrokerChange, Registration, RouteTable
+from tianzhou.namesrv.routes import LiveBroker, MinBrokerChange, NamesrvRouteTable, Registration
 from tianzhou.namesrv.second_brokers import Place, SecondBrokers, may_replace
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
@@ -68,7 +68,7 @@ class Registrations:
     def __init__(
         self,
         settings: Callable[[], NamesrvSettings],
-        routes: RouteTable,
+        routes: NamesrvRouteTable,
         order: TopicOrder,
         clock: Clock,
         bounds: Bounds,

@@ -34,7 +34,7 @@ class Registration:
         heartbeat_timeout_ms: None for the default.
         filter_servers: None leaves the known ones as they are.
         queue_mappings: static topics: topic to mapping, as sent.
-        left_out: topics above limits, filled by `RouteTable.register`.
+        left_out: topics above limits, filled by `NamesrvRouteTable.register`.
         mastership: by what right it is the master; None when it does not say.
     """
 
@@ -89,7 +89,7 @@ class LiveBroker:
     mastership: Mastership | None = None
 
 
-class RouteTable:
+class NamesrvRouteTable:
     """Brokers, clusters and the queues of topics.
 
     Args:

@@ -43,7 +43,7 @@ Place = tuple[str, str, int]
 
 
 @dataclass(slots=True)
-class _Refused:
+class _SecondRefused:
     address: str
     at_ms: int
 
@@ -52,7 +52,7 @@ class SecondBrokers:
     """Brokers that were refused because another one of their name and id is alive."""
 
     def __init__(self) -> None:
-        self._refused: dict[Place, _Refused] = {}
+        self._refused: dict[Place, _SecondRefused] = {}
 
     def refused(self, place: Place, address: str, now_ms: int) -> bool:
         """Note a refused broker; return whether it is a new one, to be logged.
@@ -66,7 +66,7 @@ class SecondBrokers:
         self._refused.pop(place, None)
         while len(self._refused) >= MOST:
             del self._refused[next(iter(self._refused))]
-        self._refused[place] = _Refused(address, now_ms)
+        self._refused[place] = _SecondRefused(address, now_ms)
         return is_new
 
     def other(self, place: Place, now_ms: int) -> str:

@@ -13,11 +13,11 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import RemotingError
 from tianzhou.limits import Bounds
 from tianzhou.logs import CHANGED_LEVELS
-from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.handlers import NamesrvHandlers
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.metrics import NameServerMetrics
 from tianzhou.namesrv.other_environment import OtherEnvironment
-from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
+from tianzhou.namesrv.routes import MinBrokerChange, NamesrvRouteTable, Registration
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient, RpcHook
 from tianzhou.remoting.gates.access_control import AccessControl, Credentials, access_control, prepared_users
@@ -88,9 +88,9 @@ class NameServer:
             tls=client_context(tls) if tls.enable else None,
         )
         self._elsewhere = OtherEnvironment(self._client, self._clock, rng or random.Random())
-        self._handlers = Handlers(
+        self._handlers = NamesrvHandlers(
             settings,
-            RouteTable(
+            NamesrvRouteTable(
                 support_acting_master=settings.support_acting_master,
                 delete_topics_on_register=settings.delete_topic_with_broker_registration,
                 bounds=bounds,
@@ -158,7 +158,7 @@ class NameServer:
         return self._access.hooks if self._access else ()
 
     @property
-    def routes(self) -> RouteTable:
+    def routes(self) -> NamesrvRouteTable:
         """The route table."""
         return self._handlers.routes
 

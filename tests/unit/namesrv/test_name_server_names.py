@@ -13,9 +13,9 @@ from name_server_desk import Desk
 from tianzhou.errors import TianzhouError
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.model.name_rules import TOPIC
-from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.handlers import NamesrvHandlers
 from tianzhou.namesrv.kv import KvConfig
-from tianzhou.namesrv.routes import RouteTable
+from tianzhou.namesrv.routes import NamesrvRouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody
@@ -120,7 +120,7 @@ async def test_filter_servers_have_addresses(desk: Desk) -> None:
 def test_who_reads_a_body_gets_hostile_ones_of_its_kind(tmp_path: Path) -> None:
     settings = NamesrvSettings(config_store_path=str(tmp_path / "namesrv.properties"))
     kv = KvConfig(tmp_path / "kv.json")
-    handlers = Handlers(settings, RouteTable(), kv, VirtualClock(), lambda _: None)
+    handlers = NamesrvHandlers(settings, NamesrvRouteTable(), kv, VirtualClock(), lambda _: None)
     readers = set()
     for code in sorted(handlers.codes):
         request = hostile.Watched(Command(code, 1, fields=hostile.usual_fields(code), body=b"{}"))

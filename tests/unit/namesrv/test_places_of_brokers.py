@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tianzhou.model import DataVersion, TopicConfig
-from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.handlers import NamesrvHandlers
 from tianzhou.namesrv.kv import KvConfig
-from tianzhou.namesrv.routes import BROKER_TIMEOUT_MS, RouteTable
+from tianzhou.namesrv.routes import BROKER_TIMEOUT_MS, NamesrvRouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.error_codes import failure
@@ -32,9 +32,9 @@ class Desk:
 
     def __init__(self, home: Path, **settings: Any) -> None:
         self.clock = VirtualClock()
-        self.routes = RouteTable()
+        self.routes = NamesrvRouteTable()
         kv = KvConfig(home / "kv.json")
-        self.handlers = Handlers(NamesrvSettings(**settings), self.routes, kv, self.clock, lambda _change: None)
+        self.handlers = NamesrvHandlers(NamesrvSettings(**settings), self.routes, kv, self.clock, lambda _change: None)
         self.group = ConnectionGroup(self.handlers.serve, clock=self.clock, idle_timeout_s=0)
 
     def connect(self, host: str) -> tuple[Connection, MemoryTransport]:
