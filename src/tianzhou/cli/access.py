@@ -30,7 +30,7 @@ LONGEST_FILE: Final = 4096
 """Bytes a file of a secret may have."""
 
 
-class UserType(StrEnum):
+class UserTypeOption(StrEnum):
     """Type of a user."""
 
     normal = "Normal"
@@ -44,14 +44,14 @@ class Status(StrEnum):
     disable = "disable"
 
 
-class Decision(StrEnum):
+class DecisionOption(StrEnum):
     """What is said about a resource."""
 
     allow = "Allow"
     deny = "Deny"
 
 
-class PolicyType(StrEnum):
+class PolicyTypeOption(StrEnum):
     """Type of a policy."""
 
     custom = "Custom"
@@ -79,7 +79,9 @@ PasswordOption = Annotated[
         "--password-file", help=f"File with the password; without it ${PASSWORD}, or a question at the terminal."
     ),
 ]
-PolicyOption = Annotated[PolicyType, typer.Option("--policy", help="Default counts where no custom entry matches.")]
+PolicyOption = Annotated[
+    PolicyTypeOption, typer.Option("--policy", help="Default counts where no custom entry matches.")
+]
 
 
 def read_password(file: Path | None) -> str | None:
@@ -163,7 +165,9 @@ def list_users(
 def create_user(
     username: UserArgument,
     password_file: PasswordOption = None,
-    user_type: Annotated[UserType, typer.Option("--type", help="Super users may do everything.")] = UserType.normal,
+    user_type: Annotated[
+        UserTypeOption, typer.Option("--type", help="Super users may do everything.")
+    ] = UserTypeOption.normal,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
@@ -189,7 +193,7 @@ def create_user(
 def update_user(
     username: UserArgument,
     password_file: PasswordOption = None,
-    user_type: Annotated[UserType | None, typer.Option("--type", help="Super users may do everything.")] = None,
+    user_type: Annotated[UserTypeOption | None, typer.Option("--type", help="Super users may do everything.")] = None,
     status: Annotated[Status | None, typer.Option(help="Who is disabled is refused.")] = None,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
@@ -288,11 +292,11 @@ def set_acl(
         list[str],
         typer.Option("-a", "--action", help="Pub, Sub, Create, Update, Delete, Get, List or All."),
     ],
-    decision: Annotated[Decision, typer.Option(help="Whether they are allowed.")] = Decision.allow,
+    decision: Annotated[DecisionOption, typer.Option(help="Whether they are allowed.")] = DecisionOption.allow,
     source_ips: Annotated[
         list[str] | None, typer.Option("--source-ip", help="Address or CIDR range it holds for; default: all.")
     ] = None,
-    policy: PolicyOption = PolicyType.custom,
+    policy: PolicyOption = PolicyTypeOption.custom,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
@@ -327,7 +331,7 @@ def delete_acl(
         str | None, typer.Option("-r", "--resource", help="What to say nothing about; default: all policies.")
     ] = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    policy: PolicyOption = PolicyType.custom,
+    policy: PolicyOption = PolicyTypeOption.custom,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,

@@ -25,7 +25,7 @@ SERVERS: Final = frozenset({"serve", "namesrv", "broker"})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CommandEntry:
     """A command, or a family of them.
 
     Attributes:
@@ -49,43 +49,45 @@ class Part:
 
 
 _OTHER_PARSER: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
-PARTS: Final[Mapping[str, Part]] = {
-    "serve": Part("servers", "serve", "Run name server and broker in one process, or several brokers."),
-    "namesrv": Part("servers", "namesrv", "Run a name server with RocketMQ's flags and keys."),
-    "broker": Part("cluster.brokers", "app", "Run a broker with RocketMQ's flags; list and show brokers."),
-    "cluster": Part("cluster.clusters", "app", "Clusters: list."),
-    "status": Part("cluster.status", "status", "Show every broker: version, load, disk, how far behind.", watches=True),
-    "doctor": Part("doctor", "app", "Say what ails a cluster, by which evidence, what to do."),
-    "topic": Part("topics", "app", "Topics: list, describe, create, delete."),
-    "group": Part("groups", "app", "Consumer groups: list, describe, lag, reset."),
-    "produce": Part("produce", "produce", "Send messages to a topic."),
-    "consume": Part("consume", "consume", "Print messages of a topic as they come."),
-    "message": Part("messages.message", "app", "Messages: get one, query by key or time, trace."),
-    "offset": Part("messages.offsets", "app", "Offsets of consumer groups: show, reset, clone."),
-    "dlq": Part("messages.dead_letters", "app", "Dead letters: count, list, show, resend, export."),
-    "limit": Part("cluster.limits", "app", "Limits of senders: set, list, delete."),
-    "undelivered": Part("messages.undeliverable", "app", "Messages that brokers have set aside: list, resend."),
-    "users": Part("access", "users_app", "Users of brokers that check who asks: list, create, …."),
-    "acl": Part("access", "acl_app", "What users may do: list, set, delete."),
-    "config": Part("config", "app", "Settings of running servers: get, set."),
-    "store": Part("store.store_files", "app", "Store folders, without a broker: dump, check, repair, …."),
-    "tls": Part("serving.certificates", "app", "Certificates for TLS: make."),
-    "console": Part("console", "console", "Serve the web console of a cluster."),
-    "console-user": Part("console", "users_app", "Who may log in to the console: list, add, delete."),
-    "pipeline": Part("pipelines", "app", "Ready pipelines over topics, to run or to copy."),
-    "plan": Part("plan.command", "app", "Plan a load: brokers, consumers."),
-    "bench": Part("bench", "app", "Load a cluster and say how fast it was."),
-    "drain": Part("drain.command", "drain", "Have producers leave a broker; say when to stop it."),
-    "prove": Part("prove", "prove", "Prove that a cluster loses nothing."),
-    "simulate": Part("simulate", "simulate", "Run whole clusters in virtual time; check all promises."),
-    "flights": Part("flights", "flights", "Stream real flights into Spark and Parquet, with proof."),
-    "admin": Part(
+PARTS: Final[Mapping[str, CommandEntry]] = {
+    "serve": CommandEntry("servers", "serve", "Run name server and broker in one process, or several brokers."),
+    "namesrv": CommandEntry("servers", "namesrv", "Run a name server with RocketMQ's flags and keys."),
+    "broker": CommandEntry("cluster.brokers", "app", "Run a broker with RocketMQ's flags; list and show brokers."),
+    "cluster": CommandEntry("cluster.clusters", "app", "Clusters: list."),
+    "status": CommandEntry(
+        "cluster.status", "status", "Show every broker: version, load, disk, how far behind.", watches=True
+    ),
+    "doctor": CommandEntry("doctor", "app", "Say what ails a cluster, by which evidence, what to do."),
+    "topic": CommandEntry("topics", "app", "Topics: list, describe, create, delete."),
+    "group": CommandEntry("groups", "app", "Consumer groups: list, describe, lag, reset."),
+    "produce": CommandEntry("produce", "produce", "Send messages to a topic."),
+    "consume": CommandEntry("consume", "consume", "Print messages of a topic as they come."),
+    "message": CommandEntry("messages.message", "app", "Messages: get one, query by key or time, trace."),
+    "offset": CommandEntry("messages.offsets", "app", "Offsets of consumer groups: show, reset, clone."),
+    "dlq": CommandEntry("messages.dead_letters", "app", "Dead letters: count, list, show, resend, export."),
+    "limit": CommandEntry("cluster.limits", "app", "Limits of senders: set, list, delete."),
+    "undelivered": CommandEntry("messages.undeliverable", "app", "Messages that brokers have set aside: list, resend."),
+    "users": CommandEntry("access", "users_app", "Users of brokers that check who asks: list, create, …."),
+    "acl": CommandEntry("access", "acl_app", "What users may do: list, set, delete."),
+    "config": CommandEntry("config", "app", "Settings of running servers: get, set."),
+    "store": CommandEntry("store.store_files", "app", "Store folders, without a broker: dump, check, repair, …."),
+    "tls": CommandEntry("serving.certificates", "app", "Certificates for TLS: make."),
+    "console": CommandEntry("console", "console", "Serve the web console of a cluster."),
+    "console-user": CommandEntry("console", "users_app", "Who may log in to the console: list, add, delete."),
+    "pipeline": CommandEntry("pipelines", "app", "Ready pipelines over topics, to run or to copy."),
+    "plan": CommandEntry("plan.command", "app", "Plan a load: brokers, consumers."),
+    "bench": CommandEntry("bench", "app", "Load a cluster and say how fast it was."),
+    "drain": CommandEntry("drain.command", "drain", "Have producers leave a broker; say when to stop it."),
+    "prove": CommandEntry("prove", "prove", "Prove that a cluster loses nothing."),
+    "simulate": CommandEntry("simulate", "simulate", "Run whole clusters in virtual time; check all promises."),
+    "flights": CommandEntry("flights", "flights", "Stream real flights into Spark and Parquet, with proof."),
+    "admin": CommandEntry(
         "mqadmin.tianzhou_admin",
         "admin",
         "Sub-commands of Apache's mqadmin by their own names.",
         settings=_OTHER_PARSER,
     ),
-    "completion": Part("completion", "completion", "Print what has a shell complete commands and options."),
+    "completion": CommandEntry("completion", "completion", "Print what has a shell complete commands and options."),
 }
 
 

@@ -96,7 +96,7 @@ def produce(
         else:
             bodies = _lines(file) if body is None else _repeated(body.encode(), count)
         total = count if is_one else None
-        sending, complete = Sending(total, output), False
+        sending, complete = ProduceSending(total, output), False
         try:
             async with Producer(group, namesrv, tls=tls) as producer:
                 with progress("acknowledged", total, worth_it=_is_much(total, file)) as advance:
@@ -122,7 +122,7 @@ def property_of(text: str) -> tuple[str, str]:
     return name, value
 
 
-class Sending:
+class ProduceSending:
     """Sends with many messages in flight, and prints what came of each.
 
     Args:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from tianzhou.cli.brokers.console_process import Beside
-    from tianzhou.cli.brokers.kinds import Kind
+    from tianzhou.cli.brokers.kinds import BrokersKind
     from tianzhou.embedded import EmbeddedSettings
     from tianzhou.remoting.tls import TlsSettings
 
@@ -240,7 +240,7 @@ def _cores() -> int:
 
 def _serve_several(
     settings: EmbeddedSettings,
-    kind: Kind,
+    kind: BrokersKind,
     tls_values: dict[str, str],
     tls: TlsSettings,
     console_port: int | None,
@@ -249,9 +249,9 @@ def _serve_several(
 ) -> None:
     from tianzhou.broker.zero_loss import described
     from tianzhou.cli.brokers.console_process import start_beside
-    from tianzhou.cli.brokers.supervisor import Supervisor
+    from tianzhou.cli.brokers.supervisor import BrokersSupervisor
 
-    supervisor = Supervisor(settings, kind, tls=tls_values, tls_settings=tls, logs=logs)
+    supervisor = BrokersSupervisor(settings, kind, tls=tls_values, tls_settings=tls, logs=logs)
 
     async def start() -> Stop:
         await supervisor.__aenter__()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tianzhou.cli.brokers.child import Failed, Order, Ready
-from tianzhou.cli.brokers.kinds import Kind, Several
-from tianzhou.cli.brokers.supervisor import Supervisor
+from tianzhou.cli.brokers.child import BrokerOrder, BrokerReady, Failed
+from tianzhou.cli.brokers.kinds import BrokersKind, Several
+from tianzhou.cli.brokers.supervisor import BrokersSupervisor
 from tianzhou.embedded import EmbeddedSettings
 from tianzhou.testing.clock import VirtualClock, run
 
@@ -19,14 +19,14 @@ from tianzhou.testing.clock import VirtualClock, run
 class FakeProcess:
     """A process that ends when the test says so."""
 
-    order: Order
+    order: BrokerOrder
     pid: int
-    says: Ready | Failed | None
+    says: BrokerReady | Failed | None
     code: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     stubborn: bool = False
     asked: list[str] = field(default_factory=list)
 
-    async def answer(self) -> Ready | Failed | None:
+    async def answer(self) -> BrokerReady | Failed | None:
         if self.says is None or isinstance(self.says, Failed):
             self.end(1 if self.says is None else self.says.code)
         return self.says
@@ -51,18 +51,20 @@ class FakeProcess:
 class Brokers:
     """Supervised fake processes in virtual time."""
 
-    def __init__(self, folder: Path, clock: VirtualClock, count: int = 2, kind: Kind | None = None) -> None:
+    def __init__(self, folder: Path, clock: VirtualClock, count: int = 2, kind: BrokersKind | None = None) -> None:
         self.started: list[FakeProcess] = []
         self.clock = clock
-        self.says: Callable[[Order], Ready | Failed | None] = lambda order: Ready(f"127.0.0.1:{order.port}", "pure")
-        self.supervisor = Supervisor(
+        self.says: Callable[[BrokerOrder], BrokerReady | Failed | None] = lambda order: BrokerReady(
+            f"127.0.0.1:{order.port}", "pure"
+        )
+        self.supervisor = BrokersSupervisor(
             EmbeddedSettings(folder / "data", namesrv_port=0, broker_port=0),
             kind or Several.of(count),
             clock=clock,
             start=self.launch,
         )
 
-    async def launch(self, order: Order) -> FakeProcess:
+    async def launch(self, order: BrokerOrder) -> FakeProcess:
         self.started.append(FakeProcess(order, 100 + len(self.started), self.says(order)))
         return self.started[-1]
 
@@ -74,7 +76,7 @@ class Brokers:
 
 
 def supervised(
-    folder: Path, work: Callable[[Brokers], Coroutine[Any, Any, None]], count: int = 2, kind: Kind | None = None
+    folder: Path, work: Callable[[Brokers], Coroutine[Any, Any, None]], count: int = 2, kind: BrokersKind | None = None
 ) -> Brokers:
     clock = VirtualClock()
 

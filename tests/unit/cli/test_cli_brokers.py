@@ -13,13 +13,13 @@ from fake_brokers import Brokers, supervised
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.cli.brokers.child import Failed, Prefixed, Ready, answer_of
+from tianzhou.cli.brokers.child import BrokerReady, Failed, Prefixed, answer_of
 from tianzhou.cli.brokers.kinds import Several
 from tianzhou.cli.brokers.plan import MOST_BROKERS, broker_count, plan_ports, ports_of
 from tianzhou.cli.brokers.processes import ended_how
 from tianzhou.cli.brokers.restarts import LONGEST_PAUSE_S, MOST_IN_A_ROW, STEADY_S, Restarts
 from tianzhou.cli.brokers.shared_topics import SharedTopics
-from tianzhou.cli.brokers.supervisor import LOCKED_LIMIT_S, LOCKED_STEP_S, Supervisor
+from tianzhou.cli.brokers.supervisor import LOCKED_LIMIT_S, LOCKED_STEP_S, BrokersSupervisor
 from tianzhou.data_folder import broker_name
 from tianzhou.embedded import EmbeddedSettings
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
@@ -187,7 +187,7 @@ def test_brokers_of_somebody_else_are_left_alone() -> None:
 
 
 def test_answers_of_a_process_are_understood() -> None:
-    assert answer_of(b'{"ready": {"address": "127.0.0.1:1", "mode": "pure"}}\n') == Ready("127.0.0.1:1", "pure")
+    assert answer_of(b'{"ready": {"address": "127.0.0.1:1", "mode": "pure"}}\n') == BrokerReady("127.0.0.1:1", "pure")
     failed = b'{"failed": {"reason": "no room", "code": 2, "locked": true}}\n'
     assert answer_of(failed) == Failed("no room", 2, locked=True)
     assert answer_of(b"") is None
@@ -281,7 +281,7 @@ def test_one_that_cannot_be_started_again_is_tried_with_pauses(tmp_path: Path) -
         assert brokers.starts("broker-a") == 1 + 4  # after 0.2, 0.6, 1.4 and 3 seconds
         brokers.says = answers
         await asyncio.sleep(10)
-        assert isinstance(brokers.last("broker-a").says, Ready)
+        assert isinstance(brokers.last("broker-a").says, BrokerReady)
         assert brokers.supervisor.failure == ""
 
     supervised(tmp_path, work)
@@ -346,4 +346,4 @@ def test_all_can_be_ended_at_once(tmp_path: Path) -> None:
 def test_the_name_server_may_not_have_the_brokers_port(tmp_path: Path) -> None:
     for port in (10_911, 10_909):
         with pytest.raises(ConfigError, match=f"--namesrv-port {port}: the broker takes it"):
-            Supervisor(EmbeddedSettings(tmp_path, namesrv_port=port), Several.of(3))
+            BrokersSupervisor(EmbeddedSettings(tmp_path, namesrv_port=port), Several.of(3))

@@ -33,7 +33,7 @@ _UNSEEN = ("tls", "values", "own")
 
 
 @dataclass(frozen=True)
-class Order:
+class BrokerOrder:
     """What a broker process is to be.
 
     Attributes:
@@ -83,7 +83,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Ready:
+class BrokerReady:
     """It serves: the address for clients, and whether its hot path is compiled."""
 
     address: str
@@ -105,13 +105,13 @@ class Failed:
     locked: bool = False
 
 
-def answer_of(line: bytes) -> Ready | Failed | None:
+def answer_of(line: bytes) -> BrokerReady | Failed | None:
     """The answer of a broker process; None when it ended without one."""
     try:
         answer = json.loads(line)
     except ValueError:
         return None
-    return Ready(**answer["ready"]) if "ready" in answer else Failed(**answer["failed"])
+    return BrokerReady(**answer["ready"]) if "ready" in answer else Failed(**answer["failed"])
 
 
 class Prefixed:
@@ -147,7 +147,7 @@ class Prefixed:
 
 def main() -> None:
     """Run the broker process of the order in the first argument."""
-    order = Order(**json.loads(sys.argv[1]), **json.loads(os.environ.pop(SETTINGS_ENV, "{}")))
+    order = BrokerOrder(**json.loads(sys.argv[1]), **json.loads(os.environ.pop(SETTINGS_ENV, "{}")))
     # A line of JSON names the broker in a field of its own.
     sys.stderr = Prefixed(sys.stderr, "" if order.log_format == LogFormat.json else f"{order.name}: ")
     log_to_stderr(order.level)
@@ -165,7 +165,7 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
 
 
-async def start(order: Order) -> Callable[[], Awaitable[None]]:
+async def start(order: BrokerOrder) -> Callable[[], Awaitable[None]]:
     """Start the broker, and say when it serves; returns what stops it."""
     from tianzhou import _hot
     from tianzhou.broker.settings import LINGER_MICROS
@@ -200,7 +200,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
         await stack.aclose()
         raise
     logging.getLogger(__name__).info("serves after %.2f s", time.monotonic() - BEGAN)
-    _answer("ready", asdict(Ready(broker.address, _hot.MODE)))
+    _answer("ready", asdict(BrokerReady(broker.address, _hot.MODE)))
 
     async def stop() -> None:
         await stack.aclose()

@@ -19,7 +19,7 @@ MOST_MEMBERS: Final = 9
 LEAST_MEMBERS: Final = 3
 
 
-class Kind(Protocol):
+class BrokersKind(Protocol):
     """What the processes of a command are to each other."""
 
     @property
@@ -66,19 +66,19 @@ class Several:
         return cls([broker_name(index) for index in range(count)])
 
     def home(self, data: Path, name: str) -> Path:
-        """See `Kind`."""
+        """See `BrokersKind`."""
         return home_of(data, name)
 
     def broker_name(self, name: str) -> str:
-        """See `Kind`."""
+        """See `BrokersKind`."""
         return name
 
     def ports_of(self, port: int) -> tuple[int, ...]:
-        """See `Kind`."""
+        """See `BrokersKind`."""
         return ports_of(port)
 
     def values(self, name: str, ports: Mapping[str, int], host: str) -> dict[str, str]:
-        """See `Kind`."""
+        """See `BrokersKind`."""
         return {}
 
 
@@ -99,19 +99,19 @@ class Group:
         return cls(member_names(count))
 
     def home(self, data: Path, name: str) -> Path:
-        """See `Kind`."""
+        """See `BrokersKind`."""
         return member_home(data, name)
 
     def broker_name(self, name: str) -> str:
-        """See `Kind`: the members are one broker to clients."""
+        """See `BrokersKind`: the members are one broker to clients."""
         return FIRST_BROKER
 
     def ports_of(self, port: int) -> tuple[int, ...]:
-        """See `Kind`; the last is where the members speak to each other."""
+        """See `BrokersKind`; the last is where the members speak to each other."""
         return *ports_of(port), dledger_port(port)
 
     def values(self, name: str, ports: Mapping[str, int], host: str) -> dict[str, str]:
-        """See `Kind`."""
+        """See `BrokersKind`."""
         return {
             "enableDLegerCommitLog": "true",
             "dLegerGroup": FIRST_BROKER,

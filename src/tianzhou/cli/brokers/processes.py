@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from tianzhou.cli.brokers.child import Failed, Order, Ready, answer_of
+from tianzhou.cli.brokers.child import BrokerOrder, BrokerReady, Failed, answer_of
 
 
 class BrokerProcess(Protocol):
@@ -23,7 +23,7 @@ class BrokerProcess(Protocol):
 
     pid: int
 
-    async def answer(self) -> Ready | Failed | None:
+    async def answer(self) -> BrokerReady | Failed | None:
         """Its answer when it serves or cannot start; None when it ended without one."""
 
     async def wait(self) -> int:
@@ -36,7 +36,7 @@ class BrokerProcess(Protocol):
         """End it at once; may be called in any thread."""
 
 
-Launch = Callable[[Order], Awaitable[BrokerProcess]]
+Launch = Callable[[BrokerOrder], Awaitable[BrokerProcess]]
 _ROOT = str(Path(__file__).resolve().parents[3])
 
 
@@ -45,7 +45,7 @@ class _Process:
         self.pid = process.pid
         self._process = process
 
-    async def answer(self) -> Ready | Failed | None:
+    async def answer(self) -> BrokerReady | Failed | None:
         assert self._process.stdout is not None
         return answer_of(await self._process.stdout.readline())
 
@@ -64,7 +64,7 @@ class _Process:
                 os.kill(self.pid, number)
 
 
-async def launch(order: Order) -> BrokerProcess:
+async def launch(order: BrokerOrder) -> BrokerProcess:
     """Start a process. Its standard input is a pipe that closes when this process is gone, in whatever way."""
     path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     return _Process(

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tianzhou.broker.addresses import free_port_pair
-from tianzhou.cli.brokers.child import STOP_LIMIT_S, Failed, Order, Ready
-from tianzhou.cli.brokers.kinds import Kind
+from tianzhou.cli.brokers.child import STOP_LIMIT_S, BrokerOrder, BrokerReady, Failed
+from tianzhou.cli.brokers.kinds import BrokersKind
 from tianzhou.cli.brokers.plan import plan_ports
 from tianzhou.cli.brokers.processes import BrokerProcess, Launch, ended_how, launch
 from tianzhou.cli.brokers.restarts import Restarts
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Place:
+class BrokerPlace:
     """One broker: the order of its process, and the process there is now.
 
     Attributes:
@@ -71,7 +71,7 @@ class Place:
         restarts: when it is started again.
     """
 
-    order: Order
+    order: BrokerOrder
     process: BrokerProcess | None = None
     address: str = ""
     serves_since: float | None = None
@@ -83,7 +83,7 @@ class Place:
         return self.order.name
 
 
-class Supervisor:
+class BrokersSupervisor:
     """Runs them; `async with Supervisor(settings, kind) as supervisor`. Inside the block all of them serve.
 
     Args:
@@ -107,7 +107,7 @@ class Supervisor:
     def __init__(
         self,
         settings: EmbeddedSettings,
-        kind: Kind,
+        kind: BrokersKind,
         *,
         tls: Mapping[str, str] | None = None,
         tls_settings: TlsSettings | None = None,
@@ -142,7 +142,7 @@ class Supervisor:
         self._making: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._stopping = False
-        self.places: list[Place] = []
+        self.places: list[BrokerPlace] = []
 
     @property
     def namesrv_address(self) -> str:
@@ -171,7 +171,7 @@ class Supervisor:
                 )
             )
             ports = self._plan_ports()
-            self.places = [Place(self._order(name, ports)) for name in self._names]
+            self.places = [BrokerPlace(self._order(name, ports)) for name in self._names]
             await self._start_all()
             if settings.broker_port:
                 save_ports(settings.data, ports)
@@ -222,10 +222,10 @@ class Supervisor:
             planned[name] = port
         return planned
 
-    def _order(self, name: str, ports: Mapping[str, int]) -> Order:
+    def _order(self, name: str, ports: Mapping[str, int]) -> BrokerOrder:
         settings, kind = self.settings, self._kind
         host = inner_address(settings.host, 0).rpartition(":")[0]
-        return Order(
+        return BrokerOrder(
             name=name,
             data=str(settings.data),
             home=str(kind.home(settings.data, name)),
@@ -256,7 +256,7 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*starting, return_exceptions=True)
 
-    async def _first_start(self, place: Place) -> None:
+    async def _first_start(self, place: BrokerPlace) -> None:
         # The brokers of a command that was killed need a moment to notice and to end in order.
         deadline = self._clock.monotonic() + LOCKED_LIMIT_S
         warned = False
@@ -281,11 +281,11 @@ class Supervisor:
                 ELECTION_LIMIT_S,
             )
 
-    async def _launch(self, place: Place) -> BrokerProcess | Failed:
+    async def _launch(self, place: BrokerPlace) -> BrokerProcess | Failed:
         """Start a broker's process; returns it when it serves, else why it does not."""
         place.process = process = await self._start_process(place.order)
         answer = await process.answer()
-        if isinstance(answer, Ready):
+        if isinstance(answer, BrokerReady):
             place.address, self.mode = answer.address, answer.mode
             place.serves_since = self._clock.monotonic()
             return process
@@ -295,7 +295,7 @@ class Supervisor:
 
     # while they serve
 
-    async def _restart_when_ended(self, place: Place) -> None:
+    async def _restart_when_ended(self, place: BrokerPlace) -> None:
         """Have a broker started again whenever its process ends."""
         while place.process is not None:
             process, since = place.process, place.serves_since
@@ -322,7 +322,7 @@ class Supervisor:
                     break
                 why, served_s = f"could not start: {launched.reason}", 0.0
 
-    def _give_up(self, place: Place, why: str) -> None:
+    def _give_up(self, place: BrokerPlace, why: str) -> None:
         self.failure = self.failure or (
             f"{place.name} ended {place.restarts.row} times without ever serving for a minute, the last time: {why}; "
             f"everything is stopped. Its messages are in {place.order.home}; `tianzhou store check` looks at them"
@@ -389,7 +389,7 @@ class Supervisor:
         await asyncio.gather(*(self._end(place) for place in self.places))
         await self._stack.aclose()
 
-    async def _end(self, place: Place) -> None:
+    async def _end(self, place: BrokerPlace) -> None:
         process = place.process
         if process is None:
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tianzhou.cli.drain.leftovers import NOTICED_S, Leftovers, Verdict, judge
+from tianzhou.cli.drain.leftovers import NOTICED_S, DrainVerdict, Leftovers, judge
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -122,7 +122,7 @@ def _show_permission(broker: str, topics: dict[str, int], output: Output, *, giv
         print_json({"broker": broker, "topics": topics, "write": given})
 
 
-def _show(seen: Leftovers, verdict: Verdict, output: Output) -> None:
+def _show(seen: Leftovers, verdict: DrainVerdict, output: Output) -> None:
     if output is Output.json:
         print_json(
             {

@@ -52,7 +52,7 @@ class Leftovers:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DrainVerdict:
     """Whether a broker is drained.
 
     Attributes:
@@ -69,7 +69,7 @@ class Verdict:
         return not self.reasons
 
 
-def judge(seen: Leftovers, ignored: Collection[str] = (), *, notice_left_s: float = 0) -> Verdict:
+def judge(seen: Leftovers, ignored: Collection[str] = (), *, notice_left_s: float = 0) -> DrainVerdict:
     """Say whether a broker is drained.
 
     Args:
@@ -93,7 +93,7 @@ def judge(seen: Leftovers, ignored: Collection[str] = (), *, notice_left_s: floa
         reasons.append(f"{seen.half_unread} half messages behind those were not looked at")
     if seen.pop:
         reasons.append(f"{seen.pop} messages are with POP consumers that have not acknowledged them")
-    return Verdict(tuple(reasons), tuple(one.group for one in seen.groups if one.group in ignored))
+    return DrainVerdict(tuple(reasons), tuple(one.group for one in seen.groups if one.group in ignored))
 
 
 def _reason_of(one: GroupLeft) -> str:

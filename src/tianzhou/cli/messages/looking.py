@@ -26,7 +26,7 @@ _QUEUE = re.compile(r"(?:(.+):)?([0-9]{1,9})", re.ASCII)
 
 
 @dataclass(slots=True, frozen=True)
-class Span:
+class TopicSpan:
     """What part of a topic is read.
 
     Attributes:
@@ -51,7 +51,7 @@ def span_of(
     offset: int | None,
     from_beginning: bool,
     now_ms: int,
-) -> Span:
+) -> TopicSpan:
     """The options of `consume` as one value.
 
     Raises:
@@ -65,7 +65,7 @@ def span_of(
     if offset is not None and offset >= 0 and not queues:
         raise ConfigError(f"--offset {offset} is a place in one queue; say which with --queue, or -10 for the last ten")
     begin_ms, end_ms = span_ms(since, until, now_ms)
-    return Span(tuple(queues), begin_ms, end_ms, offset, from_beginning or (until is not None and offset is None))
+    return TopicSpan(tuple(queues), begin_ms, end_ms, offset, from_beginning or (until is not None and offset is None))
 
 
 def chosen(queues: Sequence[MessageQueue], wanted: Collection[str]) -> list[MessageQueue]:
@@ -90,7 +90,7 @@ async def look(
     topic: str,
     tags: str,
     sql: str | None,
-    span: Span,
+    span: TopicSpan,
     servers: dict[str, Any],
     show: Callable[[Batches], Awaitable[None]],
 ) -> None:
@@ -136,11 +136,11 @@ async def look(
         await show(batches)
 
 
-def _within(store_ms: int, span: Span) -> bool:
+def _within(store_ms: int, span: TopicSpan) -> bool:
     return (span.begin_ms is None or store_ms >= span.begin_ms) and (span.end_ms is None or store_ms <= span.end_ms)
 
 
-async def _begin(consumer: PullConsumer, queue: MessageQueue, span: Span) -> None:
+async def _begin(consumer: PullConsumer, queue: MessageQueue, span: TopicSpan) -> None:
     if span.begin_ms is not None:
         first, found = await consumer.min_offset(queue), await consumer.offset_by_time(queue, span.begin_ms)
         # Brokers of RocketMQ 4 answer with a neighbour of the message that is meant.

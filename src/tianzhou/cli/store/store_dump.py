@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tianzhou.store.offline.scan import StoreScan
 
 
-class Part(Enum):
+class DumpPart(Enum):
     """What can be shown."""
 
     records = "records"
@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
 def dump(
     folder: StoreArgument,
-    part: Annotated[Part, typer.Option(help="What to show.")] = Part.records,
+    part: Annotated[DumpPart, typer.Option(help="What to show.")] = DumpPart.records,
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic (records, queue).")] = None,
     queue: Annotated[int | None, typer.Option("-q", "--queue", help="Only this queue (records, queue).")] = None,
     offsets: Annotated[
@@ -77,7 +77,7 @@ def dump(
     Example: tianzhou store dump ./tianzhou-data --topic orders --max 20
     """
     scan = open_store(folder)
-    if part is Part.checkpoint:
+    if part is DumpPart.checkpoint:
         _show_checkpoint(scan, output)
         return
     from tianzhou.store.offline.import_export import Selection
@@ -92,11 +92,11 @@ def dump(
         last,
         key,
     )
-    makers: dict[Part, Callable[[], Iterator[dict[str, Any]]]] = {
-        Part.records: lambda: _records(scan, selection, begin, body),
-        Part.queue: lambda: _units(scan, selection),
-        Part.index: lambda: _entries(scan, selection, topic, slots),
-        Part.config: lambda: _config(scan),
+    makers: dict[DumpPart, Callable[[], Iterator[dict[str, Any]]]] = {
+        DumpPart.records: lambda: _records(scan, selection, begin, body),
+        DumpPart.queue: lambda: _units(scan, selection),
+        DumpPart.index: lambda: _entries(scan, selection, topic, slots),
+        DumpPart.config: lambda: _config(scan),
     }
     shown = 0
     for fields in islice(makers[part](), limit):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tianzhou import Message, MessageQueue
-from tianzhou.cli.messages.looking import Span, chosen, span_of
+from tianzhou.cli.messages.looking import TopicSpan, chosen, span_of
 from tianzhou.cli.messages.moments import moment_ms, span_ms
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.testing import Cluster
@@ -90,9 +90,9 @@ def test_a_span_has_its_beginning_before_its_end() -> None:
 
 
 def test_only_an_end_means_from_the_beginning() -> None:
-    assert span_of((), None, "0s", None, False, NOW_MS) == Span(end_ms=NOW_MS, from_beginning=True)
-    assert span_of(("0",), None, None, 5, False, NOW_MS) == Span(("0",), offset=5)
-    assert span_of((), "1s", None, None, False, NOW_MS) == Span(begin_ms=NOW_MS - 1_000)
+    assert span_of((), None, "0s", None, False, NOW_MS) == TopicSpan(end_ms=NOW_MS, from_beginning=True)
+    assert span_of(("0",), None, None, 5, False, NOW_MS) == TopicSpan(("0",), offset=5)
+    assert span_of((), "1s", None, None, False, NOW_MS) == TopicSpan(begin_ms=NOW_MS - 1_000)
 
 
 @pytest.mark.parametrize(
