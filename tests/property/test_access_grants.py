@@ -14,7 +14,7 @@ from tianzhou.access.grants import Grants
 from tianzhou.access.needs import needs, plain_needs
 from tianzhou.access.plain_config import Account, PlainConfig
 from tianzhou.access.plain_rules import PlainRules
-from tianzhou.access.policies import Action, Decision, Entry, PolicyType, parse_resource
+from tianzhou.access.policies import Action, Decision, PolicyEntry, PolicyType, parse_resource
 from tianzhou.access.requests import AccessDenied
 from tianzhou.access.signatures import signature
 from tianzhou.access.user_rules import AccessSwitches, UserRules
@@ -129,10 +129,10 @@ class Users(UserRules):
         self.replace(users, {name: {PolicyType.CUSTOM: tuple(entries(draw))} for name in users})
 
 
-def entries(draw: Any) -> list[Entry]:
+def entries(draw: Any) -> list[PolicyEntry]:
     resources = st.sampled_from(("Topic:orders", "Topic:*", "Topic:au*", "Group:billing", "Group:*", "*"))
     return [
-        Entry(
+        PolicyEntry(
             parse_resource(draw(resources)) or pytest.fail("no resource"),
             (draw(st.sampled_from((Action.PUB, Action.SUB, Action.ALL))),),
             draw(st.sampled_from(((), ("10.0.0.6",)))),

@@ -8,8 +8,8 @@ from typing import Final
 from tianzhou.access.policies import (
     Acls,
     Decision,
-    Entry,
     Policies,
+    PolicyEntry,
     PolicyType,
     ResourcePattern,
     is_source,
@@ -40,7 +40,7 @@ def read_policies(infos: Iterable[PolicyInfo]) -> Policies:
         BrokerError: something is missing or cannot be read; code 16 with RocketMQ's text, or 29.
         LimitExceeded: an entry has too many addresses.
     """
-    found: dict[PolicyType, tuple[Entry, ...]] = {}
+    found: dict[PolicyType, tuple[PolicyEntry, ...]] = {}
     for info in infos:
         kind = named(PolicyType, info.policy_type, "policyType") or PolicyType.CUSTOM
         entries = tuple(_read_entry(entry) for entry in info.entries or ())
@@ -51,7 +51,7 @@ def read_policies(infos: Iterable[PolicyInfo]) -> Policies:
     return found
 
 
-def _read_entry(info: PolicyEntryInfo) -> Entry:
+def _read_entry(info: PolicyEntryInfo) -> PolicyEntry:
     resource = parse_resource(info.resource)
     if resource is None:
         raise refused("The resource is null.")
@@ -71,7 +71,7 @@ def _read_entry(info: PolicyEntryInfo) -> Entry:
     decision = next((one for one in Decision if one.lower() == (info.decision or "").lower()), None)
     if decision is None:
         raise refused("The decision is null or illegal.")
-    return Entry(resource, actions, sources, decision)
+    return PolicyEntry(resource, actions, sources, decision)
 
 
 def _read_action(text: str) -> Action:
@@ -86,7 +86,7 @@ def shown_acl(username: str, policies: Policies) -> AclInfo:
     return AclInfo(USER_PREFIX + username, [_shown_policy(kind, policies[kind]) for kind in policies])
 
 
-def _shown_policy(kind: PolicyType, entries: Iterable[Entry]) -> PolicyInfo:
+def _shown_policy(kind: PolicyType, entries: Iterable[PolicyEntry]) -> PolicyInfo:
     return PolicyInfo(
         kind.value,
         [
@@ -149,7 +149,7 @@ def removed(
         raise refused("The subject is not exist.")
     if username not in acls:
         raise refused("The acl is not exist.")
-    left: dict[PolicyType, tuple[Entry, ...]] = {}
+    left: dict[PolicyType, tuple[PolicyEntry, ...]] = {}
     if resource is not None:
         left = dict(acls[username])
         left[kind] = tuple(entry for entry in left.get(kind, ()) if entry.resource != resource)

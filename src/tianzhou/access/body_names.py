@@ -42,7 +42,7 @@ BY_BODY: Final = frozenset(_BODIES)
 """Request codes whose bodies say what they need."""
 
 
-class _Part(NamedTuple):
+class _NamesPart(NamedTuple):
     """Some of the names in a body."""
 
     topics: tuple[str, ...]
@@ -58,10 +58,10 @@ def parts(request: AccessRequest) -> Iterator[AccessRequest]:
     topics, groups = map(iter, _BODIES[request.code][1](request.decoded))
     while part := tuple(islice(topics, NAMES_PER_PART)):
         whole = False
-        yield msgspec.structs.replace(request, decoded=_Part(part, ()))
+        yield msgspec.structs.replace(request, decoded=_NamesPart(part, ()))
     while part := tuple(islice(groups, NAMES_PER_PART)):
         whole = False
-        yield msgspec.structs.replace(request, decoded=_Part((), part))
+        yield msgspec.structs.replace(request, decoded=_NamesPart((), part))
     if whole:
         yield request
 
@@ -74,7 +74,7 @@ def names_in(request: AccessRequest) -> Names:
     """
     if not request.body:
         return (), ()
-    if type(request.decoded) is _Part:
+    if type(request.decoded) is _NamesPart:
         return request.decoded
     decode, names = _BODIES[request.code]
     return names(request.decoded if request.decoded is not None else decode(request.body))

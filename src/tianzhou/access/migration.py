@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tianzhou.access.plain_config import Account
-from tianzhou.access.policies import Decision, Entry, Pattern, Policies, PolicyType, ResourcePattern
+from tianzhou.access.policies import Decision, Pattern, Policies, PolicyEntry, PolicyType, ResourcePattern
 from tianzhou.access.resources import Action, ResourceType
 from tianzhou.access.users import UserType
 from tianzhou.model import names
@@ -58,9 +58,9 @@ def _pairs(perms: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield name.strip(), perm
 
 
-def _entry(kind: ResourceType, name: str | None, perm: str) -> Entry:
+def _entry(kind: ResourceType, name: str | None, perm: str) -> PolicyEntry:
     actions = _ACTIONS.get(perm.replace(" ", ""))
     pattern = ResourcePattern(kind, Pattern.ANY) if name is None else ResourcePattern(kind, Pattern.LITERAL, name)
     if actions is None:
-        return Entry(pattern, (Action.ALL,), (), Decision.DENY)
-    return Entry(pattern, actions, (), Decision.ALLOW)
+        return PolicyEntry(pattern, (Action.ALL,), (), Decision.DENY)
+    return PolicyEntry(pattern, actions, (), Decision.ALLOW)

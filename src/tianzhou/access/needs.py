@@ -383,7 +383,7 @@ def plain_needs(request: AccessRequest, cluster: str = "") -> PlainNeed:
 # RocketMQ 5.3
 
 
-class _Policy:
+class _UserPolicy:
     """A row for users of 5.3; answers for the same names are remembered."""
 
     __slots__ = ("_cached", "_items", "_names")
@@ -422,7 +422,7 @@ class _Policy:
         return tuple(dict.fromkeys(found))
 
 
-_policy_row = functools.cache(_Policy)
+_policy_row = functools.cache(_UserPolicy)
 
 
 def _topic_need(topic: str, actions: tuple[Action, ...]) -> Need:

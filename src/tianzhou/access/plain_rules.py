@@ -7,7 +7,7 @@ from typing import Final
 
 from tianzhou.access.addresses import AddressPattern, read_pattern
 from tianzhou.access.plain_config import Account, PlainConfig, parse_permission, parse_resource_permission
-from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, RequestProof
 from tianzhou.access.resources import Permission, PlainNeed
 from tianzhou.access.signatures import ACCESS_KEY, is_signed
 from tianzhou.escaping import shown
@@ -18,7 +18,7 @@ ADMIN_CODES: Final = frozenset({17, 25, 200, 207, 215})
 """Requests that RocketMQ 4.9 leaves to administrators, whatever else the needs say."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 """Topic of traces, which everybody who has an account may send to."""
-_BOUND: Final = frozenset({Proof.SIGNATURE, Proof.CERTIFICATE})
+_BOUND: Final = frozenset({RequestProof.SIGNATURE, RequestProof.CERTIFICATE})
 """What shows the account of a request that needs permissions; white lists of addresses need none."""
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 _CACHED_ADDRESSES: Final = 4096
@@ -76,7 +76,7 @@ class PlainRules:
             # The certificate names the account. A white list would only widen what the account may.
             if request.account not in self._accounts:
                 raise _denied(f"No acl config for {shown(request.account)}")
-            return Identity(request.account, Proof.CERTIFICATE)
+            return Identity(request.account, RequestProof.CERTIFICATE)
         if self._white.matches(request.ip):
             return NOBODY
         access_key = request.fields.get(ACCESS_KEY)
@@ -86,18 +86,18 @@ class PlainRules:
         if account is None:
             raise _denied(f"No acl config for {shown(access_key)}")
         if account.white.matches(request.ip):
-            return Identity(access_key, Proof.ADDRESS)
+            return Identity(access_key, RequestProof.ADDRESS)
         if not is_signed(request, account.secret_key):
             raise _denied(f"Check signature failed for accessKey={shown(access_key)}")
-        return Identity(access_key, Proof.SIGNATURE)
+        return Identity(access_key, RequestProof.SIGNATURE)
 
     def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
         """See `AccessRules.may`: an address that is in a white list now may everything, as with its own requests."""
         account = self._accounts.get(identity.account)
-        if identity.proof is not Proof.CERTIFICATE:
+        if identity.proof is not RequestProof.CERTIFICATE:
             if self._white.matches(request.ip) or (account is not None and account.white.matches(request.ip)):
                 return True
-            if identity.proof is not Proof.SIGNATURE:
+            if identity.proof is not RequestProof.SIGNATURE:
                 return False  # the white list that let the peer in has changed
         if account is None:
             return False

@@ -63,7 +63,7 @@ class ResourcePattern(NamedTuple):
         return f"{self.type}:{self.name}{'' if self.pattern is Pattern.LITERAL else '*'}"
 
 
-class Entry(NamedTuple):
+class PolicyEntry(NamedTuple):
     """Entry of a policy.
 
     Attributes:
@@ -79,7 +79,7 @@ class Entry(NamedTuple):
     decision: Decision
 
 
-Policies: TypeAlias = Mapping[PolicyType, tuple[Entry, ...]]
+Policies: TypeAlias = Mapping[PolicyType, tuple[PolicyEntry, ...]]
 """Entries of one user by the type of their policy; a type without entries is not there."""
 Acls: TypeAlias = Mapping[str, Policies]
 """Policies by the name of their user. A change makes another mapping."""
@@ -135,7 +135,7 @@ class _Matcher:
 
     __slots__ = ("_actions", "_sources", "denies")
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: PolicyEntry) -> None:
         self.denies = entry.decision is Decision.DENY
         self._actions = None if Action.ALL in entry.actions else frozenset(entry.actions)
         self._sources = [parse_network(text) for text in entry.source_ips]
@@ -152,7 +152,7 @@ class _Matcher:
 class _Policy:
     """Entries of one policy, to be found by the resource they are for."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[PolicyEntry]) -> None:
         self._literal: defaultdict[tuple[str, str], list[_Matcher]] = defaultdict(list)
         self._prefixes: defaultdict[str, defaultdict[int, dict[str, list[_Matcher]]]] = defaultdict(
             lambda: defaultdict(dict)

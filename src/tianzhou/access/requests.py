@@ -36,7 +36,7 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
     decoded: Any = None
 
 
-class Proof(enum.Enum):
+class RequestProof(enum.Enum):
     """Proof that a request is of its account."""
 
     NONE = enum.auto()
@@ -53,15 +53,15 @@ class Identity(NamedTuple):
     """Sender of a request.
 
     Attributes:
-        account: name of the account; empty with `Proof.NONE`.
+        account: name of the account; empty with `RequestProof.NONE`.
         proof: proof of the account.
     """
 
     account: str
-    proof: Proof
+    proof: RequestProof
 
 
-NOBODY = Identity("", Proof.NONE)
+NOBODY = Identity("", RequestProof.NONE)
 """A peer that need not name an account."""
 
 

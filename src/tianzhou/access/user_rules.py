@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tianzhou.access.policies import NO_POLICY, Acls, UserPolicies
-from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, RequestProof
 from tianzhou.access.resources import Need
 from tianzhou.access.signatures import ACCESS_KEY
 from tianzhou.access.users import User, Users, UserStatus, authenticated
@@ -91,11 +91,13 @@ class UserRules:
         user = self._authenticate(request)
         if user is None:
             return NOBODY
-        return Identity(user.username, Proof.SIGNATURE if request.fields.get(ACCESS_KEY) else Proof.CERTIFICATE)
+        return Identity(
+            user.username, RequestProof.SIGNATURE if request.fields.get(ACCESS_KEY) else RequestProof.CERTIFICATE
+        )
 
     def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
         """See `AccessRules.may`: a code that needs no policy (`authorizationWhitelist`) needs none for its message."""
-        if identity.proof is Proof.NONE:
+        if identity.proof is RequestProof.NONE:
             # Only codes without authentication and policies are served to peers that name no user.
             return bool(part_of) or not self.switches.any
         user = self._users.get(identity.account)

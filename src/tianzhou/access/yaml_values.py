@@ -52,7 +52,7 @@ def load_values(text: str, source: str) -> Value | None:
             node = loader.get_single_node()
         finally:
             loader.dispose()
-        return None if node is None else _Reader().read(node)
+        return None if node is None else _NodeReader().read(node)
     except yaml.YAMLError as error:
         # PyYAML's own text quotes the line, which may hold a secret.
         mark = getattr(error, "problem_mark", None)
@@ -98,7 +98,7 @@ def _composer() -> Any:
     return Composer
 
 
-class _Reader:
+class _NodeReader:
     """Turns nodes into values, each node once."""
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ UNDELIVERABLE_REASON: Final = "undeliverableReason"
 """Runtime figure of a master: why the newest of these messages cannot be delivered."""
 
 
-class Kind(enum.StrEnum):
+class CopyFaultKind(enum.StrEnum):
     """Kind of a fault; its value is the name of the doctor's finding."""
 
     WITHOUT_LEADER = "group-without-leader"
@@ -68,7 +68,7 @@ class CopyFault:
         evidence: figures that show it, for programs.
     """
 
-    kind: Kind
+    kind: CopyFaultKind
     broker_name: str
     reason: str
     evidence: Mapping[str, object]
@@ -112,10 +112,10 @@ def _of_name(members: list[BrokerStatus]) -> Iterator[CopyFault]:
         evidence = {"members": {one.address: one.role for one in members}}
         if grouped:
             reason = "the group has no leader, so it takes no message; a majority of its members has to run"
-            yield CopyFault(Kind.WITHOUT_LEADER, name, reason, evidence)
+            yield CopyFault(CopyFaultKind.WITHOUT_LEADER, name, reason, evidence)
         else:
             reason = "there are slaves and no master, so it takes no message; start the master"
-            yield CopyFault(Kind.WITHOUT_MASTER, name, reason, evidence)
+            yield CopyFault(CopyFaultKind.WITHOUT_MASTER, name, reason, evidence)
     yield from _identities(name, members)
     for one in members:
         yield from _of_broker(one)
@@ -125,7 +125,7 @@ def _of_name(members: list[BrokerStatus]) -> Iterator[CopyFault]:
             if why := one.runtime.get(HALTED_SLAVES, ""):
                 reason = f"a slave refuses the log of its master: {why}"
                 found = {SLAVE_HALTED: why}
-                yield CopyFault(Kind.SLAVE_HALTED, name, reason, found, one.broker_id, one.address)
+                yield CopyFault(CopyFaultKind.SLAVE_HALTED, name, reason, found, one.broker_id, one.address)
 
 
 def _identities(name: str, members: list[BrokerStatus]) -> Iterator[CopyFault]:
@@ -137,35 +137,35 @@ def _identities(name: str, members: list[BrokerStatus]) -> Iterator[CopyFault]:
     if len(found) > 1:
         groups = "; ".join(f"{', '.join(sorted(ids))} of group {identity}" for identity, ids in sorted(found.items()))
         reason = f"its members belong to different groups ({groups}): one has the folder of another group"
-        yield CopyFault(Kind.IDENTITIES_DIFFER, name, reason, {GROUP_ID: found})
+        yield CopyFault(CopyFaultKind.IDENTITIES_DIFFER, name, reason, {GROUP_ID: found})
 
 
 def _of_broker(one: BrokerStatus) -> Iterator[CopyFault]:
     runtime = one.runtime
 
-    def fault(kind: Kind, reason: str, evidence: Mapping[str, object]) -> CopyFault:
+    def fault(kind: CopyFaultKind, reason: str, evidence: Mapping[str, object]) -> CopyFault:
         return CopyFault(kind, one.broker_name, reason, evidence, one.broker_id, one.address)
 
     if other := runtime.get(OTHER_MASTER, ""):
         pair, evidence = f"{one.address} and {other}", {OTHER_MASTER: other}
         if one.broker_id == MASTER_ID:
-            yield fault(Kind.TWO_MASTERS, f"{pair} are both masters of this name; stop one of them", evidence)
+            yield fault(CopyFaultKind.TWO_MASTERS, f"{pair} are both masters of this name; stop one of them", evidence)
         else:
             reason = f"{pair} both have brokerId={one.broker_id}; stop one of them, or give it another brokerId"
-            yield fault(Kind.TWO_BROKERS, reason, evidence)
+            yield fault(CopyFaultKind.TWO_BROKERS, reason, evidence)
     wanted, in_sync = _number(runtime.get(COPIES_WANTED)), _number(runtime.get(COPIES_IN_SYNC))
     if in_sync < wanted:
         reason = f"the master waits for {wanted} copies of a message and has {in_sync}, its own included; start a slave"
-        yield fault(Kind.SLAVE_MISSING, reason, {COPIES_WANTED: wanted, COPIES_IN_SYNC: in_sync})
+        yield fault(CopyFaultKind.SLAVE_MISSING, reason, {COPIES_WANTED: wanted, COPIES_IN_SYNC: in_sync})
     if why := runtime.get(HALTED, ""):
-        yield fault(Kind.MEMBER_HALTED, f"the member follows no further: {why}", {HALTED: why})
+        yield fault(CopyFaultKind.MEMBER_HALTED, f"the member follows no further: {why}", {HALTED: why})
     if why := runtime.get(SLAVE_HALTED, ""):
-        yield fault(Kind.SLAVE_HALTED, f"the slave refuses the log of its master: {why}", {SLAVE_HALTED: why})
+        yield fault(CopyFaultKind.SLAVE_HALTED, f"the slave refuses the log of its master: {why}", {SLAVE_HALTED: why})
     if count := _number(runtime.get(UNDELIVERABLE)):
         topics, why = runtime.get(UNDELIVERABLE_TOPICS, ""), runtime.get(UNDELIVERABLE_REASON, "")
         reason = f"{count} messages cannot be delivered and are set aside (topics: {topics}; the newest: {why})"
         figures = {UNDELIVERABLE: count, UNDELIVERABLE_TOPICS: topics, UNDELIVERABLE_REASON: why}
-        yield fault(Kind.UNDELIVERABLE, f"{reason}; list them: tianzhou undelivered list", figures)
+        yield fault(CopyFaultKind.UNDELIVERABLE, f"{reason}; list them: tianzhou undelivered list", figures)
 
 
 def _number(text: str | None) -> int:

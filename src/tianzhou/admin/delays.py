@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tianzhou.admin.queue_reading import Allowance, read_range
+from tianzhou.admin.queue_reading import ReadAllowance, read_range
 from tianzhou.admin.reach import Reach
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageExt, MessageQueue, names
@@ -125,7 +125,7 @@ class Delays:
             )
         delay_ms = (await self._delays_ms(address))[level - 1]
         queue = MessageQueue(names.SCHEDULE_TOPIC, broker_name, level - 1)
-        read = await read_range(self._reach, address, queue, queue_offset, queue_offset + 1, Allowance(32 << 20))
+        read = await read_range(self._reach, address, queue, queue_offset, queue_offset + 1, ReadAllowance(32 << 20))
         if not read or read[0].queue_offset != queue_offset:
             raise ClientError(
                 f"broker {broker_name} does not return the message at offset {queue_offset}; read it again"
@@ -143,7 +143,7 @@ class Delays:
     async def _levels_of(self, broker_name: str, address: str) -> list[DelayLevel]:
         runtime = await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
         delays_ms = await self._delays_ms(address)
-        found, allowance = [], Allowance(32 << 20)
+        found, allowance = [], ReadAllowance(32 << 20)
         for level, (begin, end) in progress(runtime).items():
             if not 1 <= level <= len(delays_ms):
                 continue

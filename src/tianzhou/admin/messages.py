@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from tianzhou.admin.groups import Groups
-from tianzhou.admin.queue_reading import AT_ONCE, MOST_BYTES, TOOLS_GROUP, Allowance, Tail, newest_first, pull_records
+from tianzhou.admin.queue_reading import (
+    AT_ONCE,
+    MOST_BYTES,
+    TOOLS_GROUP,
+    ReadAllowance,
+    Tail,
+    newest_first,
+    pull_records,
+)
 from tianzhou.admin.reach import Reach
 from tianzhou.admin.tracks import MessageTrack, TrackType, track_of
 from tianzhou.client.cluster import rpc
@@ -302,7 +310,9 @@ class Messages:
             return [await part(first, address), *await asyncio.gather(*(part(one, address) for one in others))]
 
         found = await self._reach.each_broker(masters, parts, failures)
-        return await newest_first([tail for tails in found.values() for tail in tails], limit, Allowance(MOST_BYTES))
+        return await newest_first(
+            [tail for tails in found.values() for tail in tails], limit, ReadAllowance(MOST_BYTES)
+        )
 
     async def newest_records(
         self, topic: str, each: int, *, most_bytes: int = MOST_BYTES
@@ -320,7 +330,7 @@ class Messages:
         Raises:
             ClientError: the topic does not exist, or none of its brokers has a master.
         """
-        allowance = Allowance(most_bytes)
+        allowance = ReadAllowance(most_bytes)
         found = []
         for queue, address in await self._queues(topic):
             low, high = await self.bounds(queue)

@@ -24,7 +24,7 @@ AT_ONCE = 16
 _GOES_ON = frozenset({PullStatus.FOUND, PullStatus.NO_MATCHED_MSG, PullStatus.OFFSET_ILLEGAL})
 
 
-class Allowance:
+class ReadAllowance:
     """Bytes of records that may still be read.
 
     Args:
@@ -40,7 +40,7 @@ class Allowance:
 
 
 async def pull_records(
-    reach: Reach, address: str, queue: MessageQueue, begin: int, end: int, allowance: Allowance
+    reach: Reach, address: str, queue: MessageQueue, begin: int, end: int, allowance: ReadAllowance
 ) -> list[bytes]:
     """The records of offsets from `begin` until before `end`, as pulls bring them (wire.md §5).
 
@@ -82,7 +82,7 @@ async def pull_records(
 
 
 async def read_range(
-    reach: Reach, address: str, queue: MessageQueue, begin: int, end: int, allowance: Allowance
+    reach: Reach, address: str, queue: MessageQueue, begin: int, end: int, allowance: ReadAllowance
 ) -> list[MessageExt]:
     """The messages of offsets from `begin` until before `end`, in order; arguments as of `pull_records`."""
     from tianzhou.client.consumer import pulling
@@ -137,7 +137,7 @@ class Tail:
         """Whether nothing is left to be read."""
         return self._begin >= self._end
 
-    async def fill(self, chunk: int, allowance: Allowance) -> None:
+    async def fill(self, chunk: int, allowance: ReadAllowance) -> None:
         """Have messages at hand, if there are any; nothing changes when the allowance does not do for a chunk."""
         while not self.messages and not self.is_read and not allowance.is_spent():
             start = max(self._begin, self._end - chunk)
@@ -148,7 +148,7 @@ class Tail:
             self._end = start
 
 
-async def newest_first(tails: Sequence[Tail], limit: int, allowance: Allowance) -> list[MessageExt]:
+async def newest_first(tails: Sequence[Tail], limit: int, allowance: ReadAllowance) -> list[MessageExt]:
     """The newest messages of several queues by store time, the newest first; fewer when the allowance is spent.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tianzhou.admin.queue_reading import Allowance, read_range
+from tianzhou.admin.queue_reading import ReadAllowance, read_range
 from tianzhou.admin.reach import Reach
 from tianzhou.client.cluster import rpc
 from tianzhou.errors import ClientError
@@ -139,7 +139,7 @@ class Transactions:
                     address = (await self._reach.masters())[broker_name]
                     queue = MessageQueue(names.HALF_TOPIC, broker_name, 0)
                     read = await read_range(
-                        self._reach, address, queue, queue_offset, queue_offset + 1, Allowance(32 << 20)
+                        self._reach, address, queue, queue_offset, queue_offset + 1, ReadAllowance(32 << 20)
                     )
                     if read and read[0].queue_offset == queue_offset:
                         return half, read[0]
@@ -188,13 +188,13 @@ class Transactions:
         )
 
     async def _open_at(self, broker_name: str, address: str) -> OpenTransactions:
-        allowance = Allowance(32 << 20)
+        allowance = ReadAllowance(32 << 20)
         halves, unread = await self._behind(broker_name, address, names.HALF_TOPIC, allowance)
-        marks, _ = await self._behind(broker_name, address, names.OP_HALF_TOPIC, Allowance(16 << 20))
+        marks, _ = await self._behind(broker_name, address, names.OP_HALF_TOPIC, ReadAllowance(16 << 20))
         return OpenTransactions(broker_name, undecided(halves, decided_offsets(marks)), unread)
 
     async def _behind(
-        self, broker_name: str, address: str, topic: str, allowance: Allowance
+        self, broker_name: str, address: str, topic: str, allowance: ReadAllowance
     ) -> tuple[list[MessageExt], int]:
         """What is behind the check's position in a topic, and how much of it was not read."""
         queue, remoting = MessageQueue(topic, broker_name, 0), self._reach.remoting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tianzhou.admin.queue_reading import Allowance, read_range
+from tianzhou.admin.queue_reading import ReadAllowance, read_range
 from tianzhou.admin.reach import Reach
 from tianzhou.client.cluster import rpc
 from tianzhou.errors import TianzhouError
@@ -137,7 +137,7 @@ class Undeliverable:
         begin, end = await rpc.min_offset(remoting, address, queue), await rpc.max_offset(remoting, address, queue)
         if begin >= end:
             return []
-        allowance = Allowance(MOST_BYTES)
+        allowance = ReadAllowance(MOST_BYTES)
         return await read_range(self._reach, address, queue, max(begin, end - MOST_READ), end, allowance)
 
     async def resend(self, messages: Iterable[UndeliverableMessage], *, to: str | None = None) -> Redelivery:

@@ -9,7 +9,7 @@ import msgspec
 
 from tianzhou.errors import CorruptRecord
 from tianzhou.records.checksum import Octets
-from tianzhou.records.layout import Field, placed
+from tianzhou.records.layout import RecordField, placed
 
 HEADER_FIELDS: Final = placed(
     (1, "magic", "i"),
@@ -27,7 +27,7 @@ UNIT_FIELDS: Final = placed((1, "magic", "i"), (2, "pos", "q"), (3, "size", "i")
 """The fields of an index unit."""
 
 
-def _struct(fields: tuple[Field, ...]) -> Struct:
+def _struct(fields: tuple[RecordField, ...]) -> Struct:
     return Struct(">" + "".join(field.form for field in fields))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Field(NamedTuple):
+class RecordField(NamedTuple):
     """A field of fixed width.
 
     Attributes:
@@ -30,12 +30,12 @@ class Field(NamedTuple):
     offset: int
 
 
-def placed(*rows: tuple[int, str, str]) -> tuple[Field, ...]:
+def placed(*rows: tuple[int, str, str]) -> tuple[RecordField, ...]:
     """Fields one behind the other, from number, name and form of each."""
-    fields: list[Field] = []
+    fields: list[RecordField] = []
     offset = 0
     for number, name, form in rows:
-        fields.append(Field(number, name, form, offset))
+        fields.append(RecordField(number, name, form, offset))
         offset += calcsize(f">{form}")
     return tuple(fields)
 

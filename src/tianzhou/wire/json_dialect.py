@@ -278,7 +278,7 @@ _PARTS: Final = 256
 """Pieces of text made at a time by `dumps_slices`: a fraction of a millisecond."""
 
 
-class Written(str):
+class EncodedValue(str):
     """A value's text, for `dumps_slices`."""
 
     __slots__ = ()
@@ -319,7 +319,7 @@ class _Writer:
     def slices(self, value: Any) -> Iterator[None]:
         """As `value`; whenever it yields, others may be served, and `parts` be taken away."""
         if not _is_lazy(value):
-            if type(value) is Written:
+            if type(value) is EncodedValue:
                 self.parts.append(value)
             else:
                 self.value(value)

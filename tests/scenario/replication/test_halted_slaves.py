@@ -9,7 +9,7 @@ import pytest
 from small_broker import ask, pair_site, run, send
 
 from tianzhou.admin import Admin
-from tianzhou.admin.copy_faults import Kind, copy_faults
+from tianzhou.admin.copy_faults import CopyFaultKind, copy_faults
 from tianzhou.broker.replication import replication
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.replication import ha_client
@@ -50,7 +50,7 @@ async def test_a_master_knows_that_its_slave_has_halted_and_that_it_copies_again
             async with Admin(site.namesrv) as admin:
                 statuses = await admin.cluster.status()
             alone = [one for one in statuses if one.is_master]
-            assert Kind.SLAVE_HALTED in {one.kind for one in copy_faults(alone)}
+            assert CopyFaultKind.SLAVE_HALTED in {one.kind for one in copy_faults(alone)}
         async with site.running("SYNC_MASTER") as master:
             await until_async(lambda: slave.replication.near_master, "the slave copies", within_s=20)
             assert "haHaltedSlaves" not in await figures(site.client, master.address)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tianzhou.access.plain_config import Account, PlainConfig, both, format_config, parse_config
 from tianzhou.access.plain_rules import PlainRules
-from tianzhou.access.requests import AccessRequest, Identity, Proof
+from tianzhou.access.requests import AccessRequest, Identity, RequestProof
 from tianzhou.access.resources import Permission, PlainNeed
 from tianzhou.errors import ConfigError
 from tianzhou.model import DataVersion
@@ -123,7 +123,7 @@ def allowed(account: Account) -> set[tuple[object, ...]]:
     found: set[tuple[object, ...]] = set()
     for resource, permission in product(RESOURCES, (Permission.PUB, Permission.SUB)):
         rules = PlainRules([PlainConfig(accounts=(account,))], lambda _, need={resource: permission}: PlainNeed(need))
-        if rules.may(Identity("appUser1", Proof.SIGNATURE), AccessRequest(10, {}, ip="192.168.0.1")):
+        if rules.may(Identity("appUser1", RequestProof.SIGNATURE), AccessRequest(10, {}, ip="192.168.0.1")):
             found.add((resource, permission))
     if account.admin:
         found.add(("admin",))

@@ -9,7 +9,7 @@ import pytest
 
 from tianzhou.access.plain_config import Account, PlainConfig
 from tianzhou.access.plain_rules import PlainRules
-from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, RequestProof
 from tianzhou.access.resources import Permission, PlainNeed
 from tianzhou.access.signatures import signature
 
@@ -58,7 +58,7 @@ def test_who_is_not_known_is_refused_with_the_texts_of_rocketmq() -> None:
     assert refusal(FOREIGN, signed(USER, body=b"other")) == "Check signature failed for accessKey=appUser1"
     with pytest.raises(AccessDenied):
         rules(FOREIGN).identify(signed(USER, body=b"other"))
-    assert rules(FOREIGN).identify(signed(USER)) == Identity("appUser1", Proof.SIGNATURE)
+    assert rules(FOREIGN).identify(signed(USER)) == Identity("appUser1", RequestProof.SIGNATURE)
 
 
 @pytest.mark.parametrize(
@@ -131,19 +131,19 @@ def test_first_file_has_the_account() -> None:
 @pytest.mark.parametrize(
     ("request_ip", "account", "proof", "may"),
     [
-        ("10.9.1.1", "appUser1", Proof.ADDRESS, True),
-        ("10.9.1.1", "appUser1", Proof.SIGNATURE, True),
-        ("10.1.2.3", "", Proof.NONE, True),
-        ("192.168.0.1", "theAdmin", Proof.SIGNATURE, True),
-        ("192.168.0.1", "appUser1", Proof.SIGNATURE, False),
-        ("10.9.1.1", "appUser1", Proof.CERTIFICATE, False),
-        ("192.168.0.1", "theAdmin", Proof.ADDRESS, False),
-        ("192.168.0.1", "", Proof.NONE, False),
-        ("192.168.0.1", "gone1234", Proof.SIGNATURE, False),
+        ("10.9.1.1", "appUser1", RequestProof.ADDRESS, True),
+        ("10.9.1.1", "appUser1", RequestProof.SIGNATURE, True),
+        ("10.1.2.3", "", RequestProof.NONE, True),
+        ("192.168.0.1", "theAdmin", RequestProof.SIGNATURE, True),
+        ("192.168.0.1", "appUser1", RequestProof.SIGNATURE, False),
+        ("10.9.1.1", "appUser1", RequestProof.CERTIFICATE, False),
+        ("192.168.0.1", "theAdmin", RequestProof.ADDRESS, False),
+        ("192.168.0.1", "", RequestProof.NONE, False),
+        ("192.168.0.1", "gone1234", RequestProof.SIGNATURE, False),
     ],
 )
 def test_who_was_let_in_may_for_a_message_what_its_own_requests_may(
-    request_ip: str, account: str, proof: Proof, may: bool
+    request_ip: str, account: str, proof: RequestProof, may: bool
 ) -> None:
     """A white list that has changed since lets nobody in: `theAdmin` has none."""
     asked = AccessRequest(SEND, {"topic": "others"}, ip=request_ip, account=account)
@@ -152,7 +152,7 @@ def test_who_was_let_in_may_for_a_message_what_its_own_requests_may(
 
 def test_the_address_of_a_white_list_is_the_proof_of_its_account() -> None:
     found = rules(FOREIGN)
-    assert found.identify(AccessRequest(SEND, {"AccessKey": "appUser1"}, ip="10.9.1.1")).proof is Proof.ADDRESS
+    assert found.identify(AccessRequest(SEND, {"AccessKey": "appUser1"}, ip="10.9.1.1")).proof is RequestProof.ADDRESS
     assert found.identify(AccessRequest(SEND, {}, ip="10.1.2.3")) == NOBODY
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from tianzhou.access.acl_changes import put, read_policies, removed, shown_acl
 from tianzhou.access.policies import (
     Decision,
-    Entry,
     Pattern,
+    PolicyEntry,
     PolicyType,
     ResourcePattern,
     UserPolicies,
@@ -26,12 +26,12 @@ CUSTOM, DEFAULT = PolicyType.CUSTOM, PolicyType.DEFAULT
 DENIED, NONE = "the decision is deny.", "no matched policies."
 
 
-def entry(resource: str, actions: str = "All", decision: str = "Allow", *ips: str) -> Entry:
+def entry(resource: str, actions: str = "All", decision: str = "Allow", *ips: str) -> PolicyEntry:
     info = PolicyEntryInfo(resource, actions.split(","), list(ips), decision)
     return read_policies([PolicyInfo("Custom", [info])])[CUSTOM][0]
 
 
-def ask(resource: str, actions: str, ip: str, *entries: Entry, default: tuple[Entry, ...] = ()) -> str:
+def ask(resource: str, actions: str, ip: str, *entries: PolicyEntry, default: tuple[PolicyEntry, ...] = ()) -> str:
     kind, _, name = resource.partition(":")
     need = Need(Resource(ResourceType(kind), name), tuple(map(Action, actions.split(","))))
     return UserPolicies({CUSTOM: entries, DEFAULT: default}).refusal(need, ip)
@@ -66,7 +66,7 @@ def ask(resource: str, actions: str, ip: str, *entries: Entry, default: tuple[En
     ],
 )
 def test_the_first_rank_with_an_entry_decides_and_deny_goes_before_allow_in_it(
-    entries: list[Entry], refusal: str
+    entries: list[PolicyEntry], refusal: str
 ) -> None:
     assert ask("Topic:orders", "Pub", "10.1.2.3", *entries) == refusal
     assert ask("Topic:orders", "Pub", "10.1.2.3", *reversed(entries)) == refusal
@@ -104,10 +104,10 @@ PATTERNS = st.one_of(
     st.just(ResourcePattern(ResourceType.ANY, Pattern.ANY)),
 )
 ACTIONS = st.lists(st.sampled_from([Action.PUB, Action.SUB, Action.ALL]), min_size=1, unique=True).map(tuple)
-ENTRIES = st.lists(st.builds(Entry, PATTERNS, ACTIONS, st.just(()), st.sampled_from(Decision)), max_size=8)
+ENTRIES = st.lists(st.builds(PolicyEntry, PATTERNS, ACTIONS, st.just(()), st.sampled_from(Decision)), max_size=8)
 
 
-def rank(one: Entry) -> tuple[bool, bool, bool]:
+def rank(one: PolicyEntry) -> tuple[bool, bool, bool]:
     return (
         one.resource.type is ResourceType.ANY,
         one.resource.pattern is Pattern.ANY,
@@ -115,7 +115,7 @@ def rank(one: Entry) -> tuple[bool, bool, bool]:
     )
 
 
-def covers(one: Entry, need: Need) -> bool:
+def covers(one: PolicyEntry, need: Need) -> bool:
     kind, pattern, name = one.resource
     if kind is not ResourceType.ANY and kind is not need.resource.type:
         return False
@@ -129,7 +129,7 @@ def covers(one: Entry, need: Need) -> bool:
 
 @given(ENTRIES, ENTRIES, KINDS, NAMES, st.sampled_from([(Action.PUB,), (Action.PUB, Action.SUB), (Action.GET,)]))
 def test_looking_up_is_the_same_as_sorting(
-    custom: list[Entry], default: list[Entry], kind: ResourceType, name: str, actions: tuple[Action, ...]
+    custom: list[PolicyEntry], default: list[PolicyEntry], kind: ResourceType, name: str, actions: tuple[Action, ...]
 ) -> None:
     need = Need(Resource(kind, name), actions)
     found = [one for one in custom if covers(one, need)] or [one for one in default if covers(one, need)]

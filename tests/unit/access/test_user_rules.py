@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tianzhou.access.acl_changes import read_policies
-from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, RequestProof
 from tianzhou.access.resources import Action, Need, Resource, ResourceType
 from tianzhou.access.signatures import signature
 from tianzhou.access.user_rules import MOST_DECISIONS, AccessSwitches, UserRules, read_codes
@@ -116,9 +116,9 @@ def test_codes_of_both_white_lists_pass_and_those_of_one_are_checked_by_the_othe
 
 def test_who_asks_is_known_without_what_for() -> None:
     rules = made(BOTH)
-    assert rules.identify(request("alice", "audit")) == Identity("alice", Proof.SIGNATURE)
+    assert rules.identify(request("alice", "audit")) == Identity("alice", RequestProof.SIGNATURE)
     shown = AccessRequest(SEND, {}, account="alice")
-    assert rules.identify(shown) == Identity("alice", Proof.CERTIFICATE)
+    assert rules.identify(shown) == Identity("alice", RequestProof.CERTIFICATE)
     with pytest.raises(AccessDenied):
         rules.identify(request())
 
@@ -152,12 +152,12 @@ def test_white_lists_are_numbers() -> None:
 
 
 def test_who_was_let_in_may_for_a_message_what_its_policies_allow() -> None:
-    alice, root = Identity("alice", Proof.SIGNATURE), Identity("root", Proof.SIGNATURE)
+    alice, root = Identity("alice", RequestProof.SIGNATURE), Identity("root", RequestProof.SIGNATURE)
     rules = made(BOTH)
     assert rules.may(alice, request(topic="orders"), part_of=37)
     assert not rules.may(alice, request(topic="audit"), part_of=37)
     assert rules.may(root, request(topic="audit"), part_of=37)
-    assert not rules.may(Identity("gone", Proof.SIGNATURE), request(topic="orders"), part_of=37)
+    assert not rules.may(Identity("gone", RequestProof.SIGNATURE), request(topic="orders"), part_of=37)
     assert not rules.may(NOBODY, request(topic="orders"))
     authenticated = made(AccessSwitches(authentication=True))
     assert authenticated.may(alice, request(topic="audit"), part_of=37)
@@ -166,8 +166,8 @@ def test_who_was_let_in_may_for_a_message_what_its_policies_allow() -> None:
 def test_a_code_that_needs_no_policy_needs_none_for_its_message() -> None:
     """`authorizationWhitelist=37` lets every user end transactions of every topic."""
     rules = made(AccessSwitches(True, True, unrestricted_codes=frozenset({37})))
-    assert rules.may(Identity("alice", Proof.SIGNATURE), request(topic="audit"), part_of=37)
-    assert not rules.may(Identity("alice", Proof.SIGNATURE), request(topic="audit"), part_of=36)
+    assert rules.may(Identity("alice", RequestProof.SIGNATURE), request(topic="audit"), part_of=37)
+    assert not rules.may(Identity("alice", RequestProof.SIGNATURE), request(topic="audit"), part_of=36)
     open_to_all = made(AccessSwitches(True, True, frozenset({37}), frozenset({37})))
     assert open_to_all.may(NOBODY, request(topic="audit"), part_of=37)
 

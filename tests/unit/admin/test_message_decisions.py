@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tianzhou.admin import MessageTrack, TrackType
 from tianzhou.admin.delays import due_of, progress
-from tianzhou.admin.queue_reading import Allowance, Tail, newest_first
+from tianzhou.admin.queue_reading import ReadAllowance, Tail, newest_first
 from tianzhou.admin.tracks import track_of
 from tianzhou.admin.transactions import decided_offsets, undecided
 from tianzhou.client.validation import check_attributes
@@ -124,7 +124,7 @@ class Queue(Tail):
         super().__init__(None, "", None, 0, len(times), 0, 1 << 60)  # type: ignore[arg-type]
         self._times, self._size = times, size
 
-    async def fill(self, chunk: int, allowance: Allowance) -> None:
+    async def fill(self, chunk: int, allowance: ReadAllowance) -> None:
         while not self.messages and not self.is_read and not allowance.is_spent():
             start = max(0, self._end - chunk)
             allowance.left -= self._size * (self._end - start)
@@ -141,11 +141,11 @@ queues = st.lists(st.lists(st.integers(0, 50), max_size=80).map(sorted), max_siz
 @given(queues, st.integers(1, 400), st.integers(1, 300))
 def test_the_newest_messages_of_queues_come_first(times: list[list[int]], limit: int, bytes_left: int) -> None:
     every = sorted((at for one in times for at in one), reverse=True)
-    found = asyncio.run(newest_first([Queue(one) for one in times], limit, Allowance(1_000_000)))
+    found = asyncio.run(newest_first([Queue(one) for one in times], limit, ReadAllowance(1_000_000)))
     assert [one.store_timestamp for one in found] == every[:limit]
     # With less to be read there are fewer; but none is left out between them.
     try:
-        found = asyncio.run(newest_first([Queue(one) for one in times], limit, Allowance(bytes_left)))
+        found = asyncio.run(newest_first([Queue(one) for one in times], limit, ReadAllowance(bytes_left)))
     except ClientError:
         return
     assert [one.store_timestamp for one in found] == every[: len(found)]
@@ -153,8 +153,8 @@ def test_the_newest_messages_of_queues_come_first(times: list[list[int]], limit:
 
 def test_messages_too_large_to_be_put_in_order_are_said() -> None:
     with pytest.raises(ClientError, match="newest 10 messages are too large"):
-        asyncio.run(newest_first([Queue([1], 5), Queue([2], 5)], 10, Allowance(8)))
-    assert asyncio.run(newest_first([], 10, Allowance(8))) == []
+        asyncio.run(newest_first([Queue([1], 5), Queue([2], 5)], 10, ReadAllowance(8)))
+    assert asyncio.run(newest_first([], 10, ReadAllowance(8))) == []
 
 
 def test_levels_are_read_from_the_runtime_info() -> None:

@@ -11,7 +11,7 @@ from ill_clusters import finding, ill, names, report
 from test_illnesses_by_value import NOW_MS
 
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.admin.copy_faults import Kind, copy_faults
+from tianzhou.admin.copy_faults import CopyFaultKind, copy_faults
 from tianzhou.cli.cluster.status import show
 from tianzhou.cli.output import Output
 from tianzhou.doctor.chinese import TEXTS, finding_in_chinese
@@ -62,22 +62,22 @@ def status(member: str = "", broker_id: int = 0, **runtime: str) -> BrokerStatus
     return BrokerStatus("c", "broker-a", broker_id, f"10.0.0.{broker_id}:10911", {**figures, **runtime})
 
 
-FAULTS: list[tuple[Kind, str, list[BrokerStatus]]] = [
-    (Kind.WITHOUT_LEADER, "no leader", [status("n1", 2), status("n2", 3)]),
-    (Kind.WITHOUT_MASTER, "no master", [status("", 1)]),
-    (Kind.TWO_MASTERS, "10.0.0.0:10911 and 10.0.0.9:10911", [status(otherMaster="10.0.0.9:10911")]),
+FAULTS: list[tuple[CopyFaultKind, str, list[BrokerStatus]]] = [
+    (CopyFaultKind.WITHOUT_LEADER, "no leader", [status("n1", 2), status("n2", 3)]),
+    (CopyFaultKind.WITHOUT_MASTER, "no master", [status("", 1)]),
+    (CopyFaultKind.TWO_MASTERS, "10.0.0.0:10911 and 10.0.0.9:10911", [status(otherMaster="10.0.0.9:10911")]),
     (
-        Kind.TWO_BROKERS,
+        CopyFaultKind.TWO_BROKERS,
         "10.0.0.1:10911 and 10.0.0.9:10911 both have brokerId=1",
         [status(), status("", 1, otherMaster="10.0.0.9:10911")],
     ),
-    (Kind.SLAVE_MISSING, "waits for 2 copies", [status(haCopiesWanted="2", haCopiesInSync="1")]),
-    (Kind.MEMBER_HALTED, REASON, [status("n0"), status("n1", 2, dLegerHalted=REASON)]),
-    (Kind.SLAVE_HALTED, REASON, [status(), status("", 1, haHalted=REASON)]),
-    (Kind.SLAVE_HALTED, REASON, [status(haHaltedSlaves=f"10.0.0.1:10911: {REASON}")]),
-    (Kind.SLAVE_HALTED, REASON, [status(haHaltedSlaves="10.0.0.1:10911: x"), status("", 1, haHalted=REASON)]),
+    (CopyFaultKind.SLAVE_MISSING, "waits for 2 copies", [status(haCopiesWanted="2", haCopiesInSync="1")]),
+    (CopyFaultKind.MEMBER_HALTED, REASON, [status("n0"), status("n1", 2, dLegerHalted=REASON)]),
+    (CopyFaultKind.SLAVE_HALTED, REASON, [status(), status("", 1, haHalted=REASON)]),
+    (CopyFaultKind.SLAVE_HALTED, REASON, [status(haHaltedSlaves=f"10.0.0.1:10911: {REASON}")]),
+    (CopyFaultKind.SLAVE_HALTED, REASON, [status(haHaltedSlaves="10.0.0.1:10911: x"), status("", 1, haHalted=REASON)]),
     (
-        Kind.IDENTITIES_DIFFER,
+        CopyFaultKind.IDENTITIES_DIFFER,
         "n0 of group aa; n1, n2 of group bb",
         [
             status("n0", dLegerGroupId="aa"),
@@ -90,7 +90,7 @@ FAULTS: list[tuple[Kind, str, list[BrokerStatus]]] = [
 
 @pytest.mark.parametrize(("kind", "words", "brokers"), FAULTS, ids=[kind for kind, _, _ in FAULTS])
 def test_status_is_not_content_and_its_first_line_says_why(
-    kind: Kind, words: str, brokers: list[BrokerStatus], capsys: pytest.CaptureFixture[str]
+    kind: CopyFaultKind, words: str, brokers: list[BrokerStatus], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not show(["127.0.0.1:9876"], brokers, Output.text)
     first = capsys.readouterr().out.splitlines()[0]
@@ -160,7 +160,7 @@ def test_two_slaves_of_one_id_are_one_finding() -> None:
 
 
 def test_members_of_different_groups_are_found() -> None:
-    brokers = next(brokers for kind, _, brokers in FAULTS if kind is Kind.IDENTITIES_DIFFER)
+    brokers = next(brokers for kind, _, brokers in FAULTS if kind is CopyFaultKind.IDENTITIES_DIFFER)
     (one,) = copies.findings(seen(brokers, []))
     assert one.name == "group-identities-differ"
     assert "n0: aa; n1, n2: bb" in one.message
@@ -179,7 +179,7 @@ def test_files_with_different_durability_are_found() -> None:
 
 
 def test_every_fault_has_words_in_both_languages() -> None:
-    assert {str(kind) for kind in Kind} <= set(TEXTS)
+    assert {str(kind) for kind in CopyFaultKind} <= set(TEXTS)
 
 
 def test_figures_of_strangers_do_not_break_the_look() -> None:

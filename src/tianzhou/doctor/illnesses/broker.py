@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tianzhou.admin.cluster import BrokerStatus
-from tianzhou.admin.copy_faults import Kind, copy_faults
+from tianzhou.admin.copy_faults import CopyFaultKind, copy_faults
 from tianzhou.admin.send_limits import LIMITED_BY
 from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.illnesses import copies
@@ -275,7 +275,7 @@ def _name_servers(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def _leaders(seen: ClusterSeen) -> Iterator[Finding]:
-    illnesses = {Kind.WITHOUT_LEADER: WITHOUT_LEADER, Kind.WITHOUT_MASTER: WITHOUT_MASTER}
+    illnesses = {CopyFaultKind.WITHOUT_LEADER: WITHOUT_LEADER, CopyFaultKind.WITHOUT_MASTER: WITHOUT_MASTER}
     for fault in copy_faults(one.status for one in seen.brokers):
         if (illness := illnesses.get(fault.kind)) is not None:
             yield illness.found(f"broker {fault.broker_name}", fault.evidence, broker=fault.broker_name)
@@ -357,7 +357,7 @@ def _copies(broker: BrokerSeen) -> Iterator[Finding]:
     if status.is_master:
         in_sync = 0 if said is None else said.in_sync_slave_nums
         evidence: dict[str, object] = {"brokerRole": "SYNC_MASTER", "in_sync": in_sync}
-        few = [fault for fault in copy_faults([status]) if fault.kind is Kind.SLAVE_MISSING]
+        few = [fault for fault in copy_faults([status]) if fault.kind is CopyFaultKind.SLAVE_MISSING]
         if few or (broker.setting("brokerRole") == "SYNC_MASTER" and status.membership is None and not in_sync):
             evidence |= few[0].evidence if few else {}
             yield SLAVE_MISSING.found(broker.subject, evidence, **who)

@@ -15,7 +15,7 @@ from tianzhou.admin.copy_faults import (
     UNDELIVERABLE_REASON,
     UNDELIVERABLE_TOPICS,
     CopyFault,
-    Kind,
+    CopyFaultKind,
     copy_faults,
 )
 from tianzhou.admin.copy_faults import UNDELIVERABLE as UNDELIVERABLE_FIGURE
@@ -83,7 +83,7 @@ def findings(seen: ClusterSeen) -> Iterator[Finding]:
     """What copies and their masters suffer from."""
     pairs: set[tuple[str, int, str, str]] = set()
     for fault in copy_faults(one.status for one in seen.brokers):
-        if fault.kind in {Kind.TWO_MASTERS, Kind.TWO_BROKERS}:
+        if fault.kind in {CopyFaultKind.TWO_MASTERS, CopyFaultKind.TWO_BROKERS}:
             first, second = sorted((fault.address, str(fault.evidence[OTHER_MASTER])))
             pair = fault.broker_name, fault.broker_id or MASTER_ID, first, second
             if pair not in pairs:
@@ -106,12 +106,12 @@ def _two(name: str, broker_id: int, first: str, second: str, evidence: Mapping[s
 
 def _of_fault(fault: CopyFault) -> Iterator[Finding]:
     subject = f"broker {fault.broker_name}" + (f" ({fault.broker_id})" if fault.broker_id else "")
-    if fault.kind is Kind.MEMBER_HALTED:
+    if fault.kind is CopyFaultKind.MEMBER_HALTED:
         yield MEMBER_HALTED.found(subject, fault.evidence, broker=subject, reason=_said(fault, HALTED))
-    elif fault.kind is Kind.SLAVE_HALTED:
+    elif fault.kind is CopyFaultKind.SLAVE_HALTED:
         reason = _said(fault, SLAVE_HALTED)
         yield REFUSES_LOG.found(subject, fault.evidence, broker=subject, reason=reason)
-    elif fault.kind is Kind.UNDELIVERABLE:
+    elif fault.kind is CopyFaultKind.UNDELIVERABLE:
         yield UNDELIVERABLE.found(
             subject,
             fault.evidence,
@@ -120,7 +120,7 @@ def _of_fault(fault: CopyFault) -> Iterator[Finding]:
             topics=_said(fault, UNDELIVERABLE_TOPICS),
             reason=_said(fault, UNDELIVERABLE_REASON),
         )
-    elif fault.kind is Kind.IDENTITIES_DIFFER:
+    elif fault.kind is CopyFaultKind.IDENTITIES_DIFFER:
         found = fault.evidence[GROUP_ID]
         assert isinstance(found, dict)
         members = "; ".join(

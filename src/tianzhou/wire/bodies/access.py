@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from tianzhou.errors import ProtocolError
 from tianzhou.records.checksum import Octets
-from tianzhou.wire.bodies.beans import TEXT, Bean, Kind, list_of, read_array, wrong
+from tianzhou.wire.bodies.beans import TEXT, Bean, MemberKind, list_of, read_array, wrong
 from tianzhou.wire.json_dialect import dumps, loads
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ def _read_secret(value: Any, where: str) -> str:
     raise wrong(where, type(value).__name__, "text")
 
 
-SECRET: Final = Kind(lambda value: value, _read_secret)
+SECRET: Final = MemberKind(lambda value: value, _read_secret)
 """Text that no error shows."""
 
 

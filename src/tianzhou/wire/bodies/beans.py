@@ -16,14 +16,23 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
 from tianzhou.records.checksum import Octets
-from tianzhou.wire.json_dialect import Members, Written, as_key, dumps, dumps_plain, dumps_slices, dumps_standard, loads
+from tianzhou.wire.json_dialect import (
+    EncodedValue,
+    Members,
+    as_key,
+    dumps,
+    dumps_plain,
+    dumps_slices,
+    dumps_standard,
+    loads,
+)
 from tianzhou.wire.json_shape import FOREIGN_DEPTH, check_depth
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MemberKind:
     """Writer and reader of one kind of member; `read` gets the value and its path for error texts.
 
     Attributes:
@@ -125,35 +134,35 @@ def read_any(value: Any, where: str) -> Any:
     return value
 
 
-TEXT: Final = Kind(_same, read_text)
-INTEGER: Final = Kind(_same, read_integer)
-DOUBLE: Final = Kind(float, read_double)
-BOOLEAN: Final = Kind(bool, read_boolean)
-QUEUE: Final = Kind(_same, read_queue)
-ANY: Final = Kind(_same, read_any)
+TEXT: Final = MemberKind(_same, read_text)
+INTEGER: Final = MemberKind(_same, read_integer)
+DOUBLE: Final = MemberKind(float, read_double)
+BOOLEAN: Final = MemberKind(bool, read_boolean)
+QUEUE: Final = MemberKind(_same, read_queue)
+ANY: Final = MemberKind(_same, read_any)
 
 
-def list_of(kind: Kind) -> Kind:
+def list_of(kind: MemberKind) -> MemberKind:
     """An array, in its order."""
-    return Kind(
+    return MemberKind(
         lambda values: [kind.write(value) for value in values],
         lambda values, where: [kind.read(value, f"{where}[{n}]") for n, value in enumerate(read_array(values, where))],
         lambda values: map(kind.lazily, values),
     )
 
 
-def set_of(kind: Kind) -> Kind:
+def set_of(kind: MemberKind) -> MemberKind:
     """An array that stands for a set; written in ascending order."""
-    return Kind(
+    return MemberKind(
         lambda values: [kind.write(value) for value in sorted(values)],
         # Frozen, as an empty one is the same object everywhere: subscriptions are many, and most have no tags.
         lambda values, where: frozenset(kind.read(value, where) for value in read_array(values, where)),
     )
 
 
-def map_of(key: Kind, value: Kind) -> Kind:
+def map_of(key: MemberKind, value: MemberKind) -> MemberKind:
     """An object used as a map, in its order."""
-    return Kind(
+    return MemberKind(
         lambda members: {k: value.write(v) for k, v in members.items()},
         lambda members, where: {
             key.read(k, where): value.read(v, f"{where}.{k}")
@@ -166,7 +175,7 @@ def map_of(key: Kind, value: Kind) -> Kind:
     )
 
 
-def enum_of(names: type[enum.Enum], ordinals: Iterable[enum.Enum] = (), **others: enum.Enum) -> Kind:
+def enum_of(names: type[enum.Enum], ordinals: Iterable[enum.Enum] = (), **others: enum.Enum) -> MemberKind:
     """An enum by name; reading also takes Java's ordinal and the names in `others`."""
     by_ordinal = tuple(ordinals) or tuple(names)
     by_name = {member.name: member for member in names} | others
@@ -178,7 +187,7 @@ def enum_of(names: type[enum.Enum], ordinals: Iterable[enum.Enum] = (), **others
             return by_name[value]
         raise wrong(where, value, f"one of {', '.join(by_name)}")
 
-    return Kind(lambda member: member.name, read)
+    return MemberKind(lambda member: member.name, read)
 
 
 def camel(name: str) -> str:
@@ -240,12 +249,12 @@ class Bean(Generic[T]):
         form: Form = IN_ORDER,
         left_out: Collection[str] = (),
         /,
-        **kinds: Kind,
+        **kinds: MemberKind,
     ) -> None:
         self.cls = cls
         self._form = form
         self.noun = cls.__name__
-        self._members: list[tuple[str, str, Kind]] = []
+        self._members: list[tuple[str, str, MemberKind]] = []
         self._required: list[tuple[str, str]] = []
         for field in fields(cls):  # type: ignore[arg-type]
             name, member = field.name, names.get(field.name) or camel(field.name)
@@ -255,7 +264,7 @@ class Bean(Generic[T]):
                 if field.default is MISSING and field.default_factory is MISSING:
                     self._required.append((member, name))
         self._members.sort()
-        self.kind: Final = Kind(self.encode, self.decode, self.lazily)
+        self.kind: Final = MemberKind(self.encode, self.decode, self.lazily)
 
     def encode(self, value: T) -> dict[str, Any]:
         """The members that are not None, in alphabetical order as fastjson writes them."""
@@ -306,9 +315,9 @@ class Bean(Generic[T]):
         return self.decode(loads(data))
 
 
-def row_of(bean: Bean[Any]) -> Kind:
+def row_of(bean: Bean[Any]) -> MemberKind:
     """Rows of a large table, each written at once by the quick writer when the table is written in slices."""
-    return Kind(bean.encode, bean.decode, lambda value: Written(dumps_plain(bean.encode(value)), "utf-8"))
+    return MemberKind(bean.encode, bean.decode, lambda value: EncodedValue(dumps_plain(bean.encode(value)), "utf-8"))
 
 
 class Wrapper(Generic[T]):
@@ -322,7 +331,7 @@ class Wrapper(Generic[T]):
         form: how the object becomes text.
     """
 
-    def __init__(self, noun: str, member: str, kind: Kind, empty: Callable[[], T], form: Form = IN_ORDER) -> None:
+    def __init__(self, noun: str, member: str, kind: MemberKind, empty: Callable[[], T], form: Form = IN_ORDER) -> None:
         self.noun = noun
         self.member = member
         self._kind = kind

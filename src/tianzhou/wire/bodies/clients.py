@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.model import ConsumeFromWhere, ConsumeType, MessageModel, MessageQueue, SubscriptionData
-from tianzhou.wire.bodies.beans import ANY, PLAIN, QUEUE, TEXT, Bean, Kind, Wrapper, list_of, map_of, read_text
+from tianzhou.wire.bodies.beans import ANY, PLAIN, QUEUE, TEXT, Bean, MemberKind, Wrapper, list_of, map_of, read_text
 from tianzhou.wire.bodies.heartbeat import CONSUME_FROM_WHERE, CONSUME_TYPE, MESSAGE_MODEL, SUBSCRIPTION
 from tianzhou.wire.json_dialect import Members, dumps_slices
 
@@ -206,7 +206,7 @@ def _read_result(value: object, where: str) -> str:
     return read_text(value, where)
 
 
-DIRECT_CONSUMPTION: Final = Bean(DirectConsumption, consume_result=Kind(str, _read_result))
+DIRECT_CONSUMPTION: Final = Bean(DirectConsumption, consume_result=MemberKind(str, _read_result))
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tianzhou.model import ConsumeFromWhere, ConsumerData, ConsumeType, HeartbeatData, MessageModel, SubscriptionData
-from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, Kind, enum_of, list_of, set_of
+from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, MemberKind, enum_of, list_of, set_of
 
 SUBSCRIPTION: Final = Bean(SubscriptionData, tags_set=set_of(TEXT), code_set=set_of(INTEGER))
 CONSUME_TYPE: Final = enum_of(ConsumeType)
@@ -39,7 +39,7 @@ _CONSUMER: Final = Bean(
 HEARTBEAT: Final = Bean(
     HeartbeatData,
     {"client_id": "clientID", "producer_groups": "producerDataSet", "consumers": "consumerDataSet"},
-    producer_groups=Kind(
+    producer_groups=MemberKind(
         lambda groups: [{"groupName": group} for group in groups],
         lambda value, where: [producer.group_name for producer in _PRODUCERS.read(value, where)],
     ),

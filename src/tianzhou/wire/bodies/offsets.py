@@ -14,7 +14,7 @@ from tianzhou.wire.bodies.beans import (
     SORTED,
     TEXT,
     Bean,
-    Kind,
+    MemberKind,
     Wrapper,
     list_of,
     load_object,
@@ -28,7 +28,7 @@ from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.json_dialect import Members, dumps_slices, queue_members
 
 _QUEUE_OFFSETS: Final = map_of(QUEUE, INTEGER)
-_OFFSET_ROWS: Final = Kind(
+_OFFSET_ROWS: Final = MemberKind(
     lambda offsets: [queue_members(queue) | {"offset": offset} for queue, offset in offsets.items()],
     _QUEUE_OFFSETS.read,
 )

@@ -11,7 +11,7 @@ from tianzhou.wire.bodies.beans import (
     STANDARD,
     TEXT,
     Bean,
-    Kind,
+    MemberKind,
     Wrapper,
     list_of,
     map_of,
@@ -19,7 +19,7 @@ from tianzhou.wire.bodies.beans import (
 )
 
 _ADDRESSES: Final = map_of(INTEGER, TEXT)
-_SORTED_ADDRESSES: Final = Kind(lambda addresses: dict(sorted(addresses.items())), _ADDRESSES.read)
+_SORTED_ADDRESSES: Final = MemberKind(lambda addresses: dict(sorted(addresses.items())), _ADDRESSES.read)
 
 _QUEUE_DATA: Final = Bean(QueueData)
 _BROKER_DATA: Final = Bean(BrokerData, broker_addrs=_SORTED_ADDRESSES)
@@ -34,7 +34,7 @@ def _read_queue_data(value: Any, where: str) -> QueueData:
 
 
 _ROUTE_MEMBERS: Final = {
-    "queue_datas": list_of(Kind(_QUEUE_DATA.encode, _read_queue_data)),
+    "queue_datas": list_of(MemberKind(_QUEUE_DATA.encode, _read_queue_data)),
     "broker_datas": list_of(_BROKER_DATA.kind),
     "filter_server_table": map_of(TEXT, list_of(TEXT)),
 }
@@ -50,6 +50,6 @@ _MEMBER_GROUP: Final = Bean(
     BrokerData, {}, IN_ORDER, ("enable_acting_master", "zone_name"), broker_addrs=_SORTED_ADDRESSES
 )
 MEMBER_GROUP: Final = Wrapper[BrokerData | None](
-    "member group", "brokerMemberGroup", Kind(_MEMBER_GROUP.encode, _BROKER_DATA.decode), lambda: None
+    "member group", "brokerMemberGroup", MemberKind(_MEMBER_GROUP.encode, _BROKER_DATA.decode), lambda: None
 )
 """The members of one broker name (901); None when the reply has none."""

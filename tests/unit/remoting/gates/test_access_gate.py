@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tianzhou.access.body_names import NAMES_PER_PART
-from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, Proof
+from tianzhou.access.requests import NOBODY, AccessDenied, AccessRequest, Identity, RequestProof
 from tianzhou.broker.large_bodies import Decoded
 from tianzhou.limits import Refusals
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
@@ -44,7 +44,7 @@ class Rules:
         self.seen.append(request)
         if request.fields.get("AccessKey") not in ("boss", "worker"):
             raise AccessDenied(1, "No accessKey is configured")
-        return Identity(request.fields["AccessKey"], Proof.SIGNATURE)
+        return Identity(request.fields["AccessKey"], RequestProof.SIGNATURE)
 
     def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
         self.questions.append((identity, request.code, request.fields["topic"], request.ip, part_of))
@@ -139,7 +139,7 @@ def test_refusals_of_two_accounts_at_one_address_are_two_lines(door: Door, caplo
 
 def test_what_a_message_needs_is_asked_about_the_sender_of_the_request(door: Door) -> None:
     gate = AccessGate(door.rules, door.refusals)
-    boss = Identity("boss", Proof.SIGNATURE)
+    boss = Identity("boss", RequestProof.SIGNATURE)
     assert gate.may_write(door.connection, send("boss", END), "half")
     assert not gate.may_read(door.connection, send("worker", 36), "theirs")
     assert not gate.may_send(door.connection, "asked"), "no heartbeat has come"
@@ -147,7 +147,7 @@ def test_what_a_message_needs_is_asked_about_the_sender_of_the_request(door: Doo
     assert gate.may_send(door.connection, "asked")
     assert door.rules.questions == [
         (boss, 10, "half", "10.0.0.6", 37),
-        (Identity("worker", Proof.SIGNATURE), 12, "theirs", "10.0.0.6", 36),
+        (Identity("worker", RequestProof.SIGNATURE), 12, "theirs", "10.0.0.6", 36),
         (NOBODY, 10, "asked", "10.0.0.6", 0),
         (boss, 10, "asked", "10.0.0.6", 0),
     ]
@@ -202,7 +202,9 @@ def test_codes_nobody_serves_need_an_account(door: Door) -> None:
 
 
 def test_the_account_of_a_heartbeat_is_that_of_its_signature(door: Door) -> None:
-    door.rules.identify = lambda request: Identity(request.fields.get("AccessKey") or request.account, Proof.SIGNATURE)
+    door.rules.identify = lambda request: Identity(
+        request.fields.get("AccessKey") or request.account, RequestProof.SIGNATURE
+    )
     door.connection.account = "machine"
     assert AccessGate.account_of(door.connection) == ""
     for account in ("boss", None):
