@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tianzhou._hot import client_sends, frames, identifiers, sources
 from tianzhou.client.producer.message_properties import quick_properties
-from tianzhou.client.producer.publish_plan import PublishPlan, Target
+from tianzhou.client.producer.publish_plan import PublishPlan, PublishTarget
 from tianzhou.client.producer.transport import Transport
 from tianzhou.clock import SystemClock
 from tianzhou.errors import ClientError
@@ -68,7 +68,7 @@ def awaited_by(module: Any, opaques: list[int], key: str, done: bool = False) ->
         sent = module.Sent(1.0, Waiter(done), 1.0)
         sent.target, sent.unique_key = (QUEUE, TARGET.address, None), key
         if module is client_sends:
-            sent.target = Target(QUEUE, TARGET.address, None)  # type: ignore[arg-type]
+            sent.target = PublishTarget(QUEUE, TARGET.address, None)  # type: ignore[arg-type]
         table[opaque] = sent
     return table
 
@@ -222,7 +222,7 @@ class Bench:
         self.group = SimpleNamespace(monotonic=self.clock.monotonic, opaques=numbers.OpaqueCounter(), loop=self.loop)
         self.wire = Wire(self.group)
         queues = [MessageQueue("orders", "broker-a", n) for n in range(3)]
-        targets = [Target(queue, "a:1", self._template(module, queue)) for queue in queues]
+        targets = [PublishTarget(queue, "a:1", self._template(module, queue)) for queue in queues]
         self.plan = PublishPlan(None, 1, targets, 0)  # type: ignore[arg-type]
         self.routes = SimpleNamespace(version=1)
         self.running: Any = self.loop

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker_probe import ConnectionProbe
 from tianzhou._hot import client_sends, frames, identifiers, reads, sources
-from tianzhou.client.producer.publish_plan import Target
+from tianzhou.client.producer.publish_plan import PublishTarget
 from tianzhou.model import MessageQueue, SendResult
 
 compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 REPLIES = [frames.send_reply(number, f"id-{number}", 0, number, None, "", True) for number in range(3)]
 CODE = 0
 """Request code at the front of what is read: that of `REPLIES`."""
-TARGET = Target(MessageQueue("orders", "broker-a", 0), "", None)  # type: ignore[arg-type]
+TARGET = PublishTarget(MessageQueue("orders", "broker-a", 0), "", None)  # type: ignore[arg-type]
 
 
 def module_of(twin: Any, pure: Any) -> Any:

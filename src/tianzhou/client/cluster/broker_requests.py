@@ -39,7 +39,7 @@ LAST_OFFSET = 2**62
 _log = logging.getLogger(__name__)
 
 
-class Client(Protocol):
+class AnsweringClient(Protocol):
     """The part of a client instance that answers need."""
 
     client_id: str
@@ -62,7 +62,9 @@ class Client(Protocol):
         ...
 
 
-def answer(client: Client, connection: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
+def answer(
+    client: AnsweringClient, connection: Connection, command: Command
+) -> Command | Awaitable[Command | None] | None:
     """Serve a broker's request; None where RocketMQ's protocol has no reply."""
     match command.code:
         case RequestCode.CHECK_TRANSACTION_STATE:
@@ -85,7 +87,7 @@ def answer(client: Client, connection: Connection, command: Command) -> Command 
             return unsupported(command)
 
 
-def _check_transaction(client: Client, connection: Connection, command: Command) -> None:
+def _check_transaction(client: AnsweringClient, connection: Connection, command: Command) -> None:
     header = read_header(command)
     broker_name = header.bname or client.routes.broker_name_of(connection.remote_address) or ""
     message = to_message(decode_record(command.body), broker_name, client.max_unpacked_body_bytes)[0]
@@ -108,7 +110,7 @@ def _check_transaction(client: Client, connection: Connection, command: Command)
     )
 
 
-def _reply_arrived(client: Client, command: Command) -> Command:
+def _reply_arrived(client: AnsweringClient, command: Command) -> Command:
     try:
         reply = pushed_reply(command, client.clock.now_ms(), client.replies, client.max_unpacked_body_bytes)
         client.replies.arrived(reply)
@@ -118,13 +120,13 @@ def _reply_arrived(client: Client, command: Command) -> Command:
     return command.reply(ResponseCode.SUCCESS)
 
 
-def _no_consumer(command: Command, client: Client, group: str) -> Command:
+def _no_consumer(command: Command, client: AnsweringClient, group: str) -> Command:
     return command.reply(
         ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer {client.client_id}"
     )
 
 
-async def _reset_offsets(client: Client, connection: Connection, command: Command) -> None:
+async def _reset_offsets(client: AnsweringClient, connection: Connection, command: Command) -> None:
     header = read_header(command)
     member = client.consumer(header.group)
     if member is None:
@@ -137,7 +139,7 @@ async def _reset_offsets(client: Client, connection: Connection, command: Comman
     await member.reset_offsets(offsets)
 
 
-def _consumer_status(client: Client, command: Command) -> Command:
+def _consumer_status(client: AnsweringClient, command: Command) -> Command:
     header = read_header(command)
     member = client.consumer(header.group)
     offsets = member.consume_offsets(unwrap(client.namespace, header.topic)) if member is not None else {}
@@ -145,7 +147,7 @@ def _consumer_status(client: Client, command: Command) -> Command:
     return command.reply(ResponseCode.SUCCESS, body=CLIENT_OFFSETS.dumps(offsets))
 
 
-def _running_info(client: Client, command: Command) -> Command:
+def _running_info(client: AnsweringClient, command: Command) -> Command:
     header = read_header(command)
     member = client.consumer(header.consumer_group)
     if member is None:
@@ -164,7 +166,7 @@ def stack_dump() -> str:
     return "\n".join(parts)
 
 
-async def _consume_directly(client: Client, command: Command) -> Command:
+async def _consume_directly(client: AnsweringClient, command: Command) -> Command:
     header = read_header(command)
     member = client.consumer(header.consumer_group)
     if member is None:

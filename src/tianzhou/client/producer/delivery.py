@@ -9,7 +9,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.producer.answer_times import AnswerTimes
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.client.producer.options import BY_LATENCY, ProducerOptions
-from tianzhou.client.producer.publish_plan import PublishPlan, PublishPlans, Target
+from tianzhou.client.producer.publish_plan import PublishPlan, PublishPlans, PublishTarget
 from tianzhou.client.producer.selector import choose_queue
 from tianzhou.client.producer.send_request import BATCH, SendRequest
 from tianzhou.client.producer.transport import AnyTransport
@@ -139,11 +139,11 @@ class Delivery:
             target = plan.next_target() if self._times is None else self._fastest(plan, self._times)
         await self._transport.send_oneway(target, request.prepared)
 
-    def _fastest(self, plan: PublishPlan, times: AnswerTimes) -> Target:
+    def _fastest(self, plan: PublishPlan, times: AnswerTimes) -> PublishTarget:
         """Return a target of the broker that answers fastest."""
         return plan.targets[plan.turn.choose(plan.queues, None, self._faults, self._monotonic() * 1000, times)]
 
-    def _wanted(self, plan: PublishPlan, request: SendRequest) -> Target | None:
+    def _wanted(self, plan: PublishPlan, request: SendRequest) -> PublishTarget | None:
         """The target a message has to go to, None when any queue will do."""
         prepared, queue = request.prepared, request.queue
         first = next(iter(prepared.messages), None)

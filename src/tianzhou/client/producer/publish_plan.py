@@ -16,7 +16,7 @@ from tianzhou.model import MessageQueue, TopicRoute
 from tianzhou.wire.templates import SendTemplate
 
 
-class Target(NamedTuple):
+class PublishTarget(NamedTuple):
     """A queue, the address of its broker's master (empty while unknown), and how to frame messages for it."""
 
     queue: MessageQueue
@@ -36,7 +36,7 @@ class PublishPlan:
 
     __slots__ = ("queues", "ring", "route", "targets", "turn", "version")
 
-    def __init__(self, route: TopicRoute, version: int, targets: list[Target], start: int) -> None:
+    def __init__(self, route: TopicRoute, version: int, targets: list[PublishTarget], start: int) -> None:
         self.route = route
         self.version = version
         self.targets = {target.queue: target for target in targets}
@@ -45,7 +45,7 @@ class PublishPlan:
         self.ring = targets
         """The targets in the order they take turns."""
 
-    def next_target(self) -> Target:
+    def next_target(self) -> PublishTarget:
         """The next queue in turn, for first attempts."""
         return self.ring[self.turn.next_index(len(self.ring))]
 
@@ -119,7 +119,7 @@ class PublishPlans:
         plan = self.table[topic] = PublishPlan(route, routes.version, targets, start)
         return plan
 
-    def target(self, queue: MessageQueue, topic: str) -> Target:
+    def target(self, queue: MessageQueue, topic: str) -> PublishTarget:
         """The target of messages to a queue.
 
         Args:
@@ -127,7 +127,7 @@ class PublishPlans:
             topic: its topic as the servers know it.
         """
         master = self._instance.routes.master(queue.broker_name)
-        return Target(
+        return PublishTarget(
             queue,
             self._instance.send_address(master) if master else "",
             SendTemplate(

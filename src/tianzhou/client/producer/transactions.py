@@ -58,7 +58,7 @@ def _log_refusal(context: EndTransactionContext, answer: Command) -> None:
         )
 
 
-class Half(NamedTuple):
+class StoredHalf(NamedTuple):
     """A message that is stored, and not to be delivered yet.
 
     Attributes:
@@ -171,7 +171,7 @@ class TransactionProducer(Producer):
                 state, failure = TransactionState.UNKNOWN, error
         return await self.conclude(half, state, failure)
 
-    async def prepare(self, message: Message) -> Half:
+    async def prepare(self, message: Message) -> StoredHalf:
         """Store a message that is not delivered yet: the first half of `send_in_transaction`."""
         check_is_message(message)
         half = replace(message, delay_level=0, properties={**message.properties})
@@ -182,10 +182,10 @@ class TransactionProducer(Producer):
         if result.transaction_id is not None:
             known[names.TRANSACTION_ID] = result.transaction_id
         half.properties = {**half.properties, **known}
-        return Half(half, result)
+        return StoredHalf(half, result)
 
     async def conclude(
-        self, half: Half, state: TransactionState, failure: BaseException | None = None
+        self, half: StoredHalf, state: TransactionState, failure: BaseException | None = None
     ) -> TransactionSendResult:
         """Tell the broker how a local transaction ended: the second half of `send_in_transaction`."""
         result = half.result

@@ -9,7 +9,7 @@ from tianzhou._hot.headers import SendReplyHeader
 from tianzhou.client.cluster.remedies import broker_error
 from tianzhou.client.hooks import Hooks, SendContext, begin, check_forbidden, end
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.publish_plan import Target
+from tianzhou.client.producer.publish_plan import PublishTarget
 from tianzhou.client.producer.send_request import SINGLE, PreparedMessage
 from tianzhou.model import MessageQueue, SendResult, SendStatus
 from tianzhou.wire.codes import ResponseCode
@@ -32,7 +32,7 @@ class Transport:
         self._remoting = instance.remoting
         self._next_opaque = instance.remoting.group.opaques.next
 
-    async def send(self, target: Target, prepared: PreparedMessage, timeout_ms: float) -> SendResult:
+    async def send(self, target: PublishTarget, prepared: PreparedMessage, timeout_ms: float) -> SendResult:
         """One attempt.
 
         Raises:
@@ -47,7 +47,7 @@ class Transport:
         reply = await self._remoting.invoke_frame(target.address, opaque, frame, timeout_ms)
         return self.result(reply, target, prepared.unique_keys)
 
-    async def send_oneway(self, target: Target, prepared: PreparedMessage) -> None:
+    async def send_oneway(self, target: PublishTarget, prepared: PreparedMessage) -> None:
         """Send without waiting for an answer.
 
         Raises:
@@ -58,7 +58,7 @@ class Transport:
         frame = _frame(target, prepared, self._next_opaque(), oneway=True)
         await self._remoting.send_frame(target.address, frame)
 
-    async def located(self, target: Target, topic: str) -> Target:
+    async def located(self, target: PublishTarget, topic: str) -> PublishTarget:
         """A queue with the address where its broker takes messages.
 
         Args:
@@ -73,7 +73,7 @@ class Transport:
         master = await self._instance.master(target.queue.broker_name, topic)
         return target._replace(address=self._instance.send_address(master))
 
-    def result(self, reply: Command, target: Target, unique_keys: str) -> SendResult:
+    def result(self, reply: Command, target: PublishTarget, unique_keys: str) -> SendResult:
         """The result in a broker's reply.
 
         Raises:
@@ -121,20 +121,20 @@ class HookedTransport:
         self._group = group
         self._hooks = hooks
 
-    async def send(self, target: Target, prepared: PreparedMessage, timeout_ms: float) -> SendResult:
+    async def send(self, target: PublishTarget, prepared: PreparedMessage, timeout_ms: float) -> SendResult:
         """As `Transport.send`; what a `check_forbidden` hook raises prevents it."""
         target = await self._transport.located(target, prepared.topic)
         with _Observed(self._hooks, self._context(target, prepared)) as context:
             result = context.result = await self._transport.send(target, prepared, timeout_ms)
         return result
 
-    async def send_oneway(self, target: Target, prepared: PreparedMessage) -> None:
+    async def send_oneway(self, target: PublishTarget, prepared: PreparedMessage) -> None:
         """As `Transport.send_oneway`; what a `check_forbidden` hook raises prevents it."""
         target = await self._transport.located(target, prepared.topic)
         with _Observed(self._hooks, self._context(target, prepared, oneway=True)):
             await self._transport.send_oneway(target, prepared)
 
-    def _context(self, target: Target, prepared: PreparedMessage, *, oneway: bool = False) -> SendContext:
+    def _context(self, target: PublishTarget, prepared: PreparedMessage, *, oneway: bool = False) -> SendContext:
         return SendContext(
             self._group,
             prepared.messages,
@@ -172,7 +172,7 @@ class _Observed:
 AnyTransport: TypeAlias = Transport | HookedTransport
 
 
-def _frame(target: Target, prepared: PreparedMessage, opaque: int, *, oneway: bool = False) -> bytes:
+def _frame(target: PublishTarget, prepared: PreparedMessage, opaque: int, *, oneway: bool = False) -> bytes:
     return target.template.frame(
         opaque,
         prepared.born_ms,

@@ -7,7 +7,7 @@ import pytest
 from dispatch_bench import DispatchBench, message
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
-from tianzhou.client.consumer.push.orderly import OrderlyDispatcher, Step, rest_ms, step_after
+from tianzhou.client.consumer.push.orderly import OrderlyDispatcher, OrderlyStep, rest_ms, step_after
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.model import ConsumeResult, MessageModel
 from tianzhou.testing.clock import run
@@ -50,18 +50,18 @@ class Bench(DispatchBench):
 @pytest.mark.parametrize(
     ("result", "raised", "auto_commit", "step"),
     [
-        (None, False, True, Step.COMMIT),
-        (SUCCESS, False, True, Step.COMMIT),
-        (COMMIT, False, True, Step.COMMIT),
-        (ROLLBACK, False, True, Step.COMMIT),
-        (SUSPEND, False, True, Step.REPEAT),
-        (None, True, True, Step.REPEAT),
-        (SUCCESS, False, False, Step.KEEP),
-        (None, False, False, Step.KEEP),
-        (COMMIT, False, False, Step.COMMIT),
-        (ROLLBACK, False, False, Step.ROLLBACK),
-        (SUSPEND, False, False, Step.REPEAT),
-        (None, True, False, Step.REPEAT),
+        (None, False, True, OrderlyStep.COMMIT),
+        (SUCCESS, False, True, OrderlyStep.COMMIT),
+        (COMMIT, False, True, OrderlyStep.COMMIT),
+        (ROLLBACK, False, True, OrderlyStep.COMMIT),
+        (SUSPEND, False, True, OrderlyStep.REPEAT),
+        (None, True, True, OrderlyStep.REPEAT),
+        (SUCCESS, False, False, OrderlyStep.KEEP),
+        (None, False, False, OrderlyStep.KEEP),
+        (COMMIT, False, False, OrderlyStep.COMMIT),
+        (ROLLBACK, False, False, OrderlyStep.ROLLBACK),
+        (SUSPEND, False, False, OrderlyStep.REPEAT),
+        (None, True, False, OrderlyStep.REPEAT),
     ],
 )
 def test_what_follows_from_an_answer(result, raised, auto_commit, step):

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from tianzhou.client.consumer.once.id_table import Dialect, End, Outcome, Step, in_pyformat
+from tianzhou.client.consumer.once.id_table import Dialect, StatementOutcome, StatementStep, TransactionEnd, in_pyformat
 from tianzhou.client.consumer.once.transactions import ended_by_handler
 from tianzhou.errors import ConfigError
 
@@ -78,20 +78,20 @@ class DbapiTransaction:
         self.connection = ConnectionOfOnce(connection)
         self.is_over = False
 
-    def execute(self, step: Step | End) -> Outcome:
+    def execute(self, step: StatementStep | TransactionEnd) -> StatementOutcome:
         """See `Transaction.execute`."""
-        if isinstance(step, End):
-            self._raw.commit() if step is End.COMMIT else self._raw.rollback()
-            return Outcome()
+        if isinstance(step, TransactionEnd):
+            self._raw.commit() if step is TransactionEnd.COMMIT else self._raw.rollback()
+            return StatementOutcome()
         sql = step.sql if self._driver == "sqlite3" else in_pyformat(step.sql)
         cursor = self._raw.cursor()
         try:
             cursor.execute(sql, dict(step.values)) if step.values else cursor.execute(sql)
             rows = tuple(tuple(row) for row in cursor.fetchall()) if cursor.description is not None else ()
-            return Outcome(cursor.rowcount, rows)
+            return StatementOutcome(cursor.rowcount, rows)
         except Exception as error:
             if step.may_collide and isinstance(error, importlib.import_module(self._driver).IntegrityError):
-                return Outcome(collision=error)
+                return StatementOutcome(collision=error)
             raise
         finally:
             cursor.close()

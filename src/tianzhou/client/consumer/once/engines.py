@@ -10,7 +10,7 @@ from sqlalchemy import Connection, CursorResult, Engine, create_engine, event, m
 from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from tianzhou.client.consumer.once.id_table import Dialect, End, Outcome, Step
+from tianzhou.client.consumer.once.id_table import Dialect, StatementOutcome, StatementStep, TransactionEnd
 from tianzhou.client.consumer.once.transactions import ended_by_handler
 from tianzhou.errors import ConfigError
 
@@ -23,7 +23,7 @@ DIALECTS = {
 """Dialects by SQLAlchemy's names."""
 
 
-class _Guard:
+class _TransactionGuard:
     """Refuses the calls of a handler that would end the transaction of its message's id."""
 
     def __init__(self, connection: Connection) -> None:
@@ -75,19 +75,19 @@ class _Guard:
         event.remove(self._connection, "rollback", self._roll_back)
 
 
-def _outcome(result: CursorResult[Any]) -> Outcome:
+def _outcome(result: CursorResult[Any]) -> StatementOutcome:
     rows = tuple(tuple(row) for row in result.all()) if result.returns_rows else ()
-    return Outcome(result.rowcount, rows)
+    return StatementOutcome(result.rowcount, rows)
 
 
-def _execute(connection: Connection, step: Step) -> Outcome:
+def _execute(connection: Connection, step: StatementStep) -> StatementOutcome:
     # Without the option SQLAlchemy may close the cursor of an INSERT before its row count is read.
     statement = text(step.sql).execution_options(preserve_rowcount=True)
     try:
         return _outcome(connection.execute(statement, dict(step.values)))
     except IntegrityError as error:
         if step.may_collide:
-            return Outcome(collision=error)
+            return StatementOutcome(collision=error)
         raise
 
 
@@ -113,16 +113,16 @@ class EngineTransaction:
         guard: of the same connection.
     """
 
-    def __init__(self, connection: Connection, guard: _Guard) -> None:
+    def __init__(self, connection: Connection, guard: _TransactionGuard) -> None:
         self.connection = connection
         self._guard = guard
 
-    def execute(self, step: Step | End) -> Outcome:
+    def execute(self, step: StatementStep | TransactionEnd) -> StatementOutcome:
         """See `Transaction.execute`."""
-        if isinstance(step, End):
+        if isinstance(step, TransactionEnd):
             self._guard.end()
-            self.connection.commit() if step is End.COMMIT else self.connection.rollback()
-            return Outcome()
+            self.connection.commit() if step is TransactionEnd.COMMIT else self.connection.rollback()
+            return StatementOutcome()
         return _execute(self.connection, step)
 
     def commit(self) -> None:
@@ -143,7 +143,7 @@ class EngineDatabase:
     def begin(self) -> Iterator[EngineTransaction]:
         """See `BlockingDatabase.begin`."""
         with self._engine.connect() as connection:
-            guard = _Guard(connection)
+            guard = _TransactionGuard(connection)
             try:
                 yield EngineTransaction(connection, guard)
             finally:
@@ -158,16 +158,16 @@ class AsyncEngineTransaction:
         guard: of the same connection.
     """
 
-    def __init__(self, connection: AsyncConnection, guard: _Guard) -> None:
+    def __init__(self, connection: AsyncConnection, guard: _TransactionGuard) -> None:
         self.connection = connection
         self._guard = guard
 
-    async def execute(self, step: Step | End) -> Outcome:
+    async def execute(self, step: StatementStep | TransactionEnd) -> StatementOutcome:
         """See `Transaction.execute`."""
-        if isinstance(step, End):
+        if isinstance(step, TransactionEnd):
             self._guard.end()
-            await (self.connection.commit() if step is End.COMMIT else self.connection.rollback())
-            return Outcome()
+            await (self.connection.commit() if step is TransactionEnd.COMMIT else self.connection.rollback())
+            return StatementOutcome()
         return await self.connection.run_sync(_execute, step)
 
     async def commit(self) -> None:
@@ -188,7 +188,7 @@ class AsyncEngineDatabase:
     async def begin(self) -> AsyncIterator[AsyncEngineTransaction]:
         """See `AsyncDatabase.begin`."""
         async with self._engine.connect() as connection:
-            guard = await connection.run_sync(_Guard)
+            guard = await connection.run_sync(_TransactionGuard)
             try:
                 yield AsyncEngineTransaction(connection, guard)
             finally:

@@ -1,7 +1,7 @@
 """The table of processed ids: its names, its SQL in three dialects, and the order of its statements.
 
-Generators decide which statements run. A shell executes each `Step` on its connection and sends the `Outcome` back, so
-the same decisions serve blocking and async connections.
+Generators decide which statements run. A shell executes each `StatementStep` on its connection and sends the
+`StatementOutcome` back, so the same decisions serve blocking and async connections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Dialect(enum.Enum):
     MYSQL = "mysql"
 
 
-class Step(NamedTuple):
+class StatementStep(NamedTuple):
     """A statement to execute.
 
     Attributes:
@@ -49,14 +49,14 @@ class Step(NamedTuple):
     may_collide: bool = False
 
 
-class End(enum.Enum):
+class TransactionEnd(enum.Enum):
     """An end of the transaction. The next step begins another one."""
 
     COMMIT = enum.auto()
     ROLLBACK = enum.auto()
 
 
-class Outcome(NamedTuple):
+class StatementOutcome(NamedTuple):
     """The outcome of a statement.
 
     Attributes:
@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
     collision: Exception | None = None
 
 
-Steps: TypeAlias = Generator["Step | End", Outcome, T]
+Steps: TypeAlias = Generator["StatementStep | TransactionEnd", StatementOutcome, T]
 
 
 def row_id(scope: str, key: str) -> str:
@@ -142,28 +142,28 @@ class IdTable:
             return f"{schema}.{self._index} ON {name}"
         return f"{self._index} ON {self.name}"
 
-    def insert(self, id_: str, until_ms: int) -> Step:
+    def insert(self, id_: str, until_ms: int) -> StatementStep:
         """Return the step that inserts a row unless its id is there: one row changed, or none, or a collision."""
         sql = f"INSERT INTO {self.name} (id, until_ms) VALUES (:id, :until_ms)"
         values: dict[str, str | int] = {"id": id_, "until_ms": until_ms}
         if self.dialect is Dialect.MYSQL:
             # IGNORE would also ignore other errors, and ON DUPLICATE KEY counts rows by the connection's flags. A
             # collision rolls this statement back and leaves the transaction open.
-            return Step(sql, values, may_collide=True)
-        return Step(f"{sql} ON CONFLICT DO NOTHING", values)
+            return StatementStep(sql, values, may_collide=True)
+        return StatementStep(f"{sql} ON CONFLICT DO NOTHING", values)
 
-    def find(self, id_: str) -> Step:
+    def find(self, id_: str) -> StatementStep:
         """Return the step that reads the row of an id as it was committed last."""
         sql = f"SELECT id, until_ms FROM {self.name} WHERE id = :id"
         if self.dialect is Dialect.MYSQL:
             sql += " LOCK IN SHARE MODE"
-        return Step(sql, {"id": id_})
+        return StatementStep(sql, {"id": id_})
 
-    def delete(self, id_: str) -> Step:
+    def delete(self, id_: str) -> StatementStep:
         """Return the step that deletes the row of an id."""
-        return Step(f"DELETE FROM {self.name} WHERE id = :id", {"id": id_})
+        return StatementStep(f"DELETE FROM {self.name} WHERE id = :id", {"id": id_})
 
-    def purge(self, now_ms: int) -> Step:
+    def purge(self, now_ms: int) -> StatementStep:
         """Return the step that deletes the rows that expired first, `PURGE_ROWS` at most."""
         expired = "WHERE until_ms <= :now_ms ORDER BY until_ms LIMIT :most"
         if self.dialect is Dialect.MYSQL:
@@ -172,7 +172,7 @@ class IdTable:
             # Rows that another process deletes at the same time are left to that process.
             skip = " FOR UPDATE SKIP LOCKED" if self.dialect is Dialect.POSTGRESQL else ""
             sql = f"DELETE FROM {self.name} WHERE id IN (SELECT id FROM {self.name} {expired}{skip})"
-        return Step(sql, {"now_ms": now_ms, "most": PURGE_ROWS})
+        return StatementStep(sql, {"now_ms": now_ms, "most": PURGE_ROWS})
 
 
 def insert_ids(table: IdTable, ids: Iterable[str], until_ms: int) -> Steps[dict[str, int]]:
@@ -219,7 +219,7 @@ def delete_ids(table: IdTable, ids: Iterable[str]) -> Steps[None]:
 def purge_expired(table: IdTable, now_ms: int) -> Steps[int]:
     """Delete some expired rows and return their number."""
     deleted = yield table.purge(now_ms)
-    yield End.COMMIT
+    yield TransactionEnd.COMMIT
     return deleted.changed
 
 
@@ -241,32 +241,32 @@ def prepare_table(table: IdTable, probe_id: str, now_ms: int, *, create: bool) -
     try:
         yield from _find(table, probe_id)
     except Exception as missing:  # the errors of drivers have no base class in common
-        yield End.ROLLBACK
+        yield TransactionEnd.ROLLBACK
         if not create:
             raise ConfigError(_without_table(table, missing)) from missing
         try:
             for statement in table.create:
-                yield Step(statement, {})
-            yield End.COMMIT
+                yield StatementStep(statement, {})
+            yield TransactionEnd.COMMIT
         except Exception as refused:  # noqa: BLE001 - as above
-            yield End.ROLLBACK
+            yield TransactionEnd.ROLLBACK
             try:  # two processes that create a table at the same time can fail, although one succeeds
                 yield from _find(table, probe_id)
             except Exception:  # noqa: BLE001 - the first error is the cause
                 raise ConfigError(_without_table(table, refused)) from refused
-    yield End.ROLLBACK
+    yield TransactionEnd.ROLLBACK
     yield table.insert(probe_id, now_ms)
-    yield End.ROLLBACK
+    yield TransactionEnd.ROLLBACK
     found = yield from _find(table, probe_id)
     if found is not None:
         yield table.delete(probe_id)
-        yield End.COMMIT
+        yield TransactionEnd.COMMIT
         raise ConfigError(
             f"DatabaseIds: a row of table {table.name} stays after a roll-back, so the id of a message would stay when "
             "its work fails. The connection commits each statement by itself, or the table's storage engine has no "
             "transactions: remove autocommit (isolation_level=None of sqlite3, AUTOCOMMIT of SQLAlchemy), or use InnoDB"
         )
-    yield End.ROLLBACK
+    yield TransactionEnd.ROLLBACK
 
 
 def _find(table: IdTable, id_: str) -> Steps[int | None]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from tianzhou.client.consumer.once.id_table import Dialect, End, Outcome, Step, Steps
+from tianzhou.client.consumer.once.id_table import Dialect, StatementOutcome, StatementStep, Steps, TransactionEnd
 from tianzhou.errors import ClientError
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class Transaction(Protocol):
         """The connection for the handler."""
         ...
 
-    def execute(self, step: Step | End) -> Outcome:
+    def execute(self, step: StatementStep | TransactionEnd) -> StatementOutcome:
         """Execute a statement, or end the transaction.
 
         Raises:
@@ -45,7 +45,7 @@ class AsyncTransaction(Protocol):
         """The connection for the handler."""
         ...
 
-    async def execute(self, step: Step | End) -> Outcome:
+    async def execute(self, step: StatementStep | TransactionEnd) -> StatementOutcome:
         """See `Transaction.execute`."""
         ...
 
@@ -88,7 +88,7 @@ class AsyncDatabase(Protocol):
         ...
 
 
-def run(steps: Steps[T], execute: Callable[[Step | End], Outcome]) -> T:
+def run(steps: Steps[T], execute: Callable[[StatementStep | TransactionEnd], StatementOutcome]) -> T:
     """Execute steps one after the other and return their result.
 
     Raises:
@@ -108,7 +108,9 @@ def run(steps: Steps[T], execute: Callable[[Step | End], Outcome]) -> T:
         return result
 
 
-async def run_async(steps: Steps[T], execute: Callable[[Step | End], Awaitable[Outcome]]) -> T:
+async def run_async(
+    steps: Steps[T], execute: Callable[[StatementStep | TransactionEnd], Awaitable[StatementOutcome]]
+) -> T:
     """Execute steps one after the other and return their result; see `run`."""
     try:
         step = next(steps)

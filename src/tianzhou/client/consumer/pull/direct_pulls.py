@@ -41,12 +41,12 @@ class Asked(NamedTuple):
         deadline_s: monotonic time at which they are given up.
     """
 
-    line: _Line
+    line: _BrokerLine
     pulls: dict[int, QueuePull]
     deadline_s: float
 
 
-class _Line:
+class _BrokerLine:
     """A connection to a broker, and what has come over it that nobody has asked for yet.
 
     Args:
@@ -128,7 +128,7 @@ class DirectPulls:
         self._group = group
         self._timeout_s = timeout_ms / 1000
         self._clock = clock
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _BrokerLine] = {}
         self._templates: dict[tuple[MessageQueue, int, str | None, str | None], PullTemplate] = {}
 
     def send(self, pulls: Sequence[QueuePull]) -> Asked | None:
@@ -152,7 +152,7 @@ class DirectPulls:
         line = self._lines.get(address)
         try:
             if line is None:
-                line = self._lines[address] = _Line(address, remoting.connect_timeout_ms / 1000)
+                line = self._lines[address] = _BrokerLine(address, remoting.connect_timeout_ms / 1000)
             line.send(frames, self._timeout_s)
         except OSError:
             self._end(address)

@@ -34,7 +34,7 @@ UNLIMITED_TIMES = 2**31 - 1
 """By default an orderly consumer never gives up on a message."""
 
 
-class Step(enum.Enum):
+class OrderlyStep(enum.Enum):
     """The step after a handler's answer."""
 
     COMMIT = enum.auto()
@@ -43,13 +43,13 @@ class Step(enum.Enum):
     REPEAT = enum.auto()
 
 
-def step_after(result: ConsumeResult | None, *, raised: bool, auto_commit: bool) -> Step:
+def step_after(result: ConsumeResult | None, *, raised: bool, auto_commit: bool) -> OrderlyStep:
     """The step after a handler's answer: the table of client.md §14."""
     if raised or result is ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT:
-        return Step.REPEAT
+        return OrderlyStep.REPEAT
     if auto_commit or result is ConsumeResult.COMMIT:
-        return Step.COMMIT
-    return Step.ROLLBACK if result is ConsumeResult.ROLLBACK else Step.KEEP
+        return OrderlyStep.COMMIT
+    return OrderlyStep.ROLLBACK if result is ConsumeResult.ROLLBACK else OrderlyStep.KEEP
 
 
 def rest_ms(wanted_ms: int | None, default_ms: int) -> int:
@@ -180,15 +180,15 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
                 return
             work = Work(pq, alike)
         match step_after(result, raised=failure is not None, auto_commit=context.auto_commit):
-            case Step.COMMIT:
+            case OrderlyStep.COMMIT:
                 self._commit(pq)
-            case Step.KEEP:
+            case OrderlyStep.KEEP:
                 rates.consumed += len(messages)
                 self._go_on(pq)
-            case Step.ROLLBACK:
+            case OrderlyStep.ROLLBACK:
                 pq.put_back(pq.in_hand)
                 self._spawn(self._rest(pq, rest_ms(context.suspend_ms, self._rest_default_ms)))
-            case Step.REPEAT:
+            case OrderlyStep.REPEAT:
                 await self.fail(work, failure, context)
 
     def finish(self, work: Work) -> None:
