@@ -18,7 +18,7 @@ Spans = Mapping["MessageQueue", tuple[int, int]]
 
 
 async def letter_spans(admin: Admin, group: str, begin_ms: int = 0) -> Spans:
-    """Return what the queues of a group's dead letters hold now; nothing when the group has no dead letters.
+    """Return the offsets of a group's dead letters by queue; empty when the group has no dead letters.
 
     Args:
         admin: reads the queues.
@@ -57,7 +57,7 @@ async def letter_pages(
             found = await admin.messages.read(queue, offset)
             letters = [one for one in found.messages if one.queue_offset < end]
             yield [one for one in letters if begin_ms <= one.store_timestamp <= end_ms]
-            # What expired meanwhile is passed over; a broker that does not move on has nothing more.
+            # The broker passes over expired letters. When the offset does not change, the queue has no more letters.
             if found.next_offset <= offset:
                 break
             offset = found.next_offset

@@ -1,4 +1,4 @@
-"""`pipeline replay`: what is sent, how far it is, and where a replay into its own topic ends."""
+"""`pipeline replay`: its options, its progress, and the last offset of a replay into its own topic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHER_FORM: Final = "replay.json"
 
 @dataclass(frozen=True)
 class ReplayWanted:
-    """What is to be sent again.
+    """Options of a replay.
 
     Attributes:
         source: the topic to read.
@@ -37,7 +37,7 @@ class ReplayWanted:
         tags: a tag expression; None for all.
         where: a condition of SQL; None for all.
         per_second: maximum messages in a second; None for as fast as can be.
-        corrupt_bodies: what becomes of a message whose body cannot be unpacked: fail or skip.
+        corrupt_bodies: treatment of a message whose body cannot be unpacked: fail or skip.
     """
 
     source: str
@@ -120,7 +120,7 @@ def held_replay(wanted: ReplayWanted, spans: Sequence[QueueSpan]) -> Iterator[Ma
 
     Args:
         wanted: the replay.
-        spans: what its topic holds now.
+        spans: the messages that its topic holds now.
 
     Raises:
         ConfigError: another process holds the checkpoint, or it has another form.
