@@ -64,7 +64,7 @@ PARTS: Final[Mapping[str, CommandEntry]] = {
     "consume": CommandEntry("consume", "consume", "Print messages of a topic as they come."),
     "message": CommandEntry("messages.message", "app", "Messages: get one, query by key or time, trace."),
     "offset": CommandEntry("messages.offsets", "app", "Offsets of consumer groups: show, reset, clone."),
-    "dlq": CommandEntry("messages.dead_letters", "app", "Dead letters: count, list, show, resend, export."),
+    "dlq": CommandEntry("messages.dead_letters", "app", "Dead letters: count, causes, list, show, resend, export."),
     "limit": CommandEntry("cluster.limits", "app", "Limits of senders: set, list, delete."),
     "undelivered": CommandEntry("messages.undeliverable", "app", "Messages that brokers have set aside: list, resend."),
     "users": CommandEntry("access", "users_app", "Users of brokers that check who asks: list, create, …."),

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tianzhou.model import MessageExt
 
 app = typer.Typer(
-    help="Dead letters: count, count by cause, list, show, resend, export.",
+    help="Dead letters: count, causes, list, show, resend, export.",
     epilog="Example: tianzhou dlq count",
     no_args_is_help=True,
 )
