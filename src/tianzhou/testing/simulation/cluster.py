@@ -20,16 +20,7 @@ from tianzhou.store.log.flush import WORK
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.testing.simulation.faults import LEADER, NAME, Planned
 from tianzhou.testing.simulation.folders import FolderExchanges
-from tianzhou.testing.simulation.history import (
-    Fault,
-    History,
-    PowerLoss,
-    QueuePlace,
-    Remains,
-    Rot,
-    Serves,
-    Stored,
-)
+from tianzhou.testing.simulation.history import Fault, History, PowerLoss, QueuePlace, Remains, Rot, Serves, Stored
 from tianzhou.testing.simulation.load import TOPIC, ConsumerOn, ProducerOn
 from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.machines import Machine
