@@ -19,7 +19,7 @@ import pytest
 from store_probe import StoreProbe, catch_up_slowly, use_boot_id
 from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, RecordBatch, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.startup import opening
 from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
@@ -191,7 +191,9 @@ class History:
         expected = store.max_offset(topic, queue_id, committed=False)
         for number, sent in enumerate(several):
             self.note(sent, topic, queue_id, expected + number, -1, -1)
-        result = store.append_batch(NewRecord(topic, queue_id, b"", b""), [(0, s.body, s.properties) for s in several])
+        result = store.append(
+            RecordBatch(NewRecord(topic, queue_id, b"", b""), [(0, s.body, s.properties) for s in several])
+        )
         assert result.status is PutStatus.PUT_OK, result
         for number, (sent, physical) in enumerate(zip(several, result.physical_offsets, strict=True)):
             self.note(sent, topic, queue_id, result.queue_offset + number, physical, result.end_offset)

@@ -14,7 +14,7 @@ import pytest
 from golden_stores import RecordedClock, as_new, check_same_files, settings_of, unpacked
 
 from tianzhou.records.codec import Record, decode_record
-from tianzhou.store import MessageStore, PutStatus
+from tianzhou.store import MessageStore, PutStatus, RecordBatch
 from tianzhou.store.offline.scan import StoreScan
 
 CASES = ("basic-clean-5", "basic-clean-4", "delay", "transaction", "retry-dlq", "order", "longtopic", "propcrc", "pop")
@@ -55,7 +55,7 @@ def put(store: MessageStore, clock: RecordedClock, records: list[Record]) -> Non
     else:
         common = as_new(first)
         common.properties = b""
-        result = store.append_batch(common, [(r.flag, r.body, r.properties) for r in records])
+        result = store.append(RecordBatch(common, [(r.flag, r.body, r.properties) for r in records]))
         assert list(result.physical_offsets) == [record.physical_offset for record in records]
     assert result.status is PutStatus.PUT_OK
     assert result.store_timestamp == first.store_timestamp

@@ -15,10 +15,10 @@ from property_examples import costly
 from store_probe import StoreProbe
 from tianzhou._hot import records, sources
 from tianzhou.errors import ProtocolError
-from tianzhou.store import MessageStore, NewRecord, StoreSettings, appender
+from tianzhou.store import MessageStore, NewRecord, RecordBatch, StoreSettings, appender
 from tianzhou.store.results import PutStatus
 from tianzhou.testing.clock import VirtualClock
-from tianzhou.wire.batch import decode_batch, encode_batch
+from tianzhou.wire.batch import encode_batch
 
 compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")
 pytestmark = pytest.mark.skipif(
@@ -84,22 +84,24 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
     store.open()
     before, taken = appender.put_batch, 0
     answers: list[Any] = []
-    appender.put_batch = twin.put_batch
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal taken
+        result = twin.put_batch(*arguments)
+        taken += result is not None
+        return result
+
+    appender.put_batch = counted
     try:
         store.append(NewRecord("T", 0, b"first", b""))
         StoreProbe(store).dispatcher.limit = limit
         for entries, shared, sys_flag, host, damage in batches:
             record = NewRecord("T", 0, b"", shared, 5, sys_flag, 6, bytes(range(host)), 7, 8)
             batch = damaged(encode_batch(entries), damage)
-            result = store.append_plain_batch(record, batch)
-            taken += result is not None
-            if result is None:
-                try:
-                    result = store.append_batch(record, decode_batch(batch))
-                except ProtocolError as error:
-                    answers.append(str(error))
-                    continue
-            answers.append(result)
+            try:
+                answers.append(store.append(RecordBatch(record, batch)))
+            except ProtocolError as error:
+                answers.append(str(error))
         answers.append([(queue.max_offset, queue.max_physical) for queue in StoreProbe(store).queues("T")])
         StoreProbe(store).dispatcher.limit = None
         StoreProbe(store).dispatch_all()

@@ -18,10 +18,10 @@ from tianzhou._hot import entries, sources
 from tianzhou.errors import ProtocolError
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.records.entry import END, HEADER_SIZE, UNIT_SIZE, EntryHeader, decode_header
-from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store import MessageStore, NewRecord, RecordBatch, StoreSettings
 from tianzhou.store.entries import framed_log
 from tianzhou.testing.clock import VirtualClock
-from tianzhou.wire.batch import decode_batch, encode_batch
+from tianzhou.wire.batch import encode_batch
 
 compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")
 pytestmark = pytest.mark.skipif(
@@ -146,9 +146,16 @@ def stored(root: Path, twin: Any, puts: list[Any], committed: int | None) -> Any
     store.open()
     log: Any = store.entries
     before = framed_log.put_one, framed_log.put_entries
-    framed_log.put_one, framed_log.put_entries = twin.put_entry, twin.put_entries
     answers: list[Any] = []
     taken = 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal taken
+        result = twin.put_entries(*arguments)
+        taken += result is not None
+        return result
+
+    framed_log.put_one, framed_log.put_entries = twin.put_entry, counted
     try:
         log.lead(1)
         log.append_opening(1, 0)
@@ -164,15 +171,10 @@ def stored(root: Path, twin: Any, puts: list[Any], committed: int | None) -> Any
                     answers.append(store.append(one))
                 continue
             batch = encode_batch(messages)
-            result = store.append_plain_batch(record, batch)
-            taken += result is not None
-            if result is None:
-                try:
-                    result = store.append_batch(record, decode_batch(batch))
-                except ProtocolError as error:
-                    answers.append(str(error))
-                    continue
-            answers.append(result)
+            try:
+                answers.append(store.append(RecordBatch(record, batch)))
+            except ProtocolError as error:
+                answers.append(str(error))
         end = log.end_index
         log.committed(end if committed is None else min(committed, end))
         log.follow()

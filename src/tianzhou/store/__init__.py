@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from tianzhou.store.reader import ColdRead
     from tianzhou.store.results import (
+        OF_BROKER,
+        OF_CLIENTS,
+        AppendPlan,
         GetResult,
         GetStatus,
         NewRecord,
@@ -19,11 +23,16 @@ if TYPE_CHECKING:
         PutStatus,
         QueryResult,
         ReadRequest,
+        RecordBatch,
     )
     from tianzhou.store.settings import StoreSettings
     from tianzhou.store.store import MessageStore
 
 __all__ = [
+    "OF_BROKER",
+    "OF_CLIENTS",
+    "AppendPlan",
+    "ColdRead",
     "GetResult",
     "GetStatus",
     "MessageStore",
@@ -32,13 +41,16 @@ __all__ = [
     "PutStatus",
     "QueryResult",
     "ReadRequest",
+    "RecordBatch",
     "StoreSettings",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "results": "GetResult GetStatus NewRecord PutResult PutStatus QueryResult ReadRequest",
+        "reader": "ColdRead",
+        "results": "AppendPlan GetResult GetStatus NewRecord OF_BROKER OF_CLIENTS PutResult PutStatus QueryResult "
+        "ReadRequest RecordBatch",
         "settings": "StoreSettings",
         "store": "MessageStore",
     },

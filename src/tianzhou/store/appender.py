@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from msgspec import structs
@@ -41,9 +41,10 @@ from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.multi_dispatch import dispatched_queues, is_light, with_offsets
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.tags_code import deliver_time
-from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.results import OF_CLIENTS, AppendPlan, NewRecord, PutResult, PutStatus, RecordBatch
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.upkeep.cleaner import Cleaner, disk_use
+from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
@@ -60,7 +61,7 @@ class Appender:
     """Stores messages, and waits until they are safe.
 
     Args:
-        settings: limits, and what is made of messages.
+        settings: limits, CRCs and further queues.
         clock: gives the store times.
         log: takes the records.
         queues: where they get their offsets.
@@ -69,10 +70,10 @@ class Appender:
         durability: says when they are safe.
         cleaner: learns that the disk has no room.
         flags: say whether anything is taken.
-        failures: what follows when there is no room or no memory.
+        failures: refuses appends while there is no room or no memory.
 
     Attributes:
-        on_append: called after each append; None for nobody.
+        on_append: called after each append; None calls nothing.
     """
 
     def __init__(
@@ -109,19 +110,24 @@ class Appender:
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
 
-    def append(self, record: NewRecord, *, own: bool = False) -> PutResult:
-        """Store one message; it is in the page cache on return (store.md §4.2).
+    def append(self, records: NewRecord | RecordBatch, plan: AppendPlan = OF_CLIENTS) -> PutResult:
+        """Store a message, or several of one queue; they are in the page cache on return (store.md §4.2).
 
-        Whether the disk has it is for `settle` to find out. Dispatch follows in the next turn of the loop.
+        `settle` waits until the disk has them. Dispatch follows in the next turn of the loop.
 
         Args:
-            record: the message.
-            own: whether the broker makes it from what is stored here: `maxMessageSize` does not bound it, because the
-                limit may have been lowered since.
+            records: the message, or the batch.
+            plan: the caller's decisions about them.
+
+        Raises:
+            ProtocolError: the encoded members of a batch are malformed.
         """
+        if isinstance(records, RecordBatch):
+            return self._append_batch(records.common, records.members)
         refusal = self._flags.refusal
         if refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
+        record = records
         if self._durability.refuses:
             refused = self._durability.refusal(record.properties, self._log.end)
             if refused is not None:
@@ -133,48 +139,26 @@ class Appender:
             if isinstance(new, PutResult):
                 return new
             queue = new
-        if self._amends or record.sys_flag & INNER_BATCH or 0 in record.properties:
-            return self._append_amended(queue, record, own)
-        if len(record.body) > self._settings.max_message_size and not own:
-            return refuse_message(record, self._settings.max_message_size)
-        if len(record.properties) > MAX_PROPERTIES:
-            return refuse_message(record, self._settings.max_message_size)
-        stored = self._now()
-        result: PutResult | None = self._put_plain(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
-        if result is None:
-            return self._append_alone(queue, record, stored)
-        dispatcher = self._dispatcher
-        quick = dispatcher.scheduled and not self._sync and self.on_append is None
-        if quick and len(dispatcher.pending) <= BACKLOG_LIMIT:
-            self._flusher.last_timestamp = stored
-        else:
-            self._appended(stored)
+        limit = self._settings.max_message_size
+        if len(record.body) > limit and plan.bounded:
+            return refuse_message(record, limit)
+        if record.sys_flag & INNER_BATCH:
+            return self._append_inner_batch(queue, record)
+        if not (self._amends or 0 in record.properties):
+            if len(record.properties) > MAX_PROPERTIES:
+                return refuse_message(record, limit)
+            stored, dispatcher = self._now(), self._dispatcher
+            result: PutResult | None = self._put_plain(self._log, queue, record, stored, dispatcher.pending, _DONE)
+            if result is not None:
+                quick = dispatcher.scheduled and not self._sync and self.on_append is None
+                if quick and len(dispatcher.pending) <= BACKLOG_LIMIT:
+                    self._flusher.last_timestamp = stored
+                else:
+                    self._appended(stored)
+                return result
+        result = self._put_each(queue, [record])
+        result.physical_offsets = ()
         return result
-
-    def _append_alone(self, queue: ConsumeQueue, record: NewRecord, stored: int) -> PutResult:
-        """As `append`, for what `put_plain` does not do."""
-        kind = record.sys_flag & TRANSACTION_BITS
-        if kind == PREPARED and (refused := refuse_reserved(record)) is not None:
-            return refused
-        counted = kind != PREPARED and kind != ROLLBACK
-        queue_offset = queue.next_offset if counted else 0
-        log = self._log
-        try:
-            size = log.append(record, queue.magic, queue.topic_field, queue_offset, stored)
-        except (OSError, StoreError, struct.error) as error:
-            return self._append_failed(record, error)
-        end = log.base + log.position
-        if counted:
-            queue.next_offset = queue_offset + 1
-        tags = record.tags_code
-        if queue.delayed:
-            due = deliver_time(record.properties, stored, self._delays)
-            tags = tags if due is None else due
-        self._dispatcher.pending.append(
-            (queue, queue_offset, end - size, size, tags, stored, kind, record.uniq_key, record.keys)
-        )
-        self._appended(stored)
-        return PutResult(_OK, end - size, queue_offset, stored, end)
 
     def _appended(self, stored: int, together: int = 1) -> None:
         self._flusher.last_timestamp = stored
@@ -188,28 +172,23 @@ class Appender:
         elif len(dispatcher.pending) * together > BACKLOG_LIMIT:
             dispatcher.run(SLICE_RECORDS, 1.0)
 
-    def append_plain_batch(self, record: NewRecord, batch: bytes | memoryview) -> PutResult | None:
-        """Store a batch as it came; None when something about it is out of the ordinary, and it takes `append_batch`.
-
-        Args:
-            record: as there.
-            batch: the messages, as they travel (wire.md §4.5).
-        """
-        queue = self._queues.find(record.topic, record.queue_id)
+    def _append_encoded(self, common: NewRecord, members: bytes | memoryview) -> PutResult | None:
+        """Store a batch without taking it apart; None, and nothing is stored, when a message of it is not plain."""
+        queue = self._queues.find(common.topic, common.queue_id)
         if queue is None or self._flags.refusal is not None or self._amends or self._durability.refuses:
             return None
-        if record.sys_flag & TRANSACTION_BITS:
+        if common.sys_flag & TRANSACTION_BITS:
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
         # Else a batch that is larger than what is prepared would be taken apart.
-        self._log.look_ahead(2 * len(batch))
+        self._log.look_ahead(2 * len(members))
         put: Callable[..., Any] = put_entry_batch if self._framed else put_batch
-        result: PutResult | None = put(self._log, queue, record, batch, most, stored, pending, _DONE)
+        result: PutResult | None = put(self._log, queue, common, members, most, stored, pending, _DONE)
         if result is not None:
             self._appended(stored, _TOGETHER)
         return result
 
-    def append_run(
+    def execute(
         self,
         run: SendRun,
         buffer: bytearray,
@@ -223,17 +202,17 @@ class Appender:
         settles: bool,
         accounts: Accounts | None,
     ) -> tuple[int, bytes, int, int, list[tuple[SendTarget, int]]]:
-        """Store the sends at the front of what was read from a connection, as far as they are ordinary.
+        """Run an executor of sends over the front of a read; it stops at the first send that is not ordinary.
 
-        They have one store time. What is dispatched at once is there for consumers on return.
+        All sends have one store time. Consumers can read those that are dispatched at once, on return.
 
         Args:
-            run: knows what is ordinary, and stores it; the further arguments are those of `SendRun.store`.
-            buffer: what was read.
+            run: the executor; the further arguments are those of `SendRun.store`.
+            buffer: the read.
             start: where its first frame begins.
             end: where it ends.
             most_frame: maximum bytes of a frame.
-            targets: topics that sends were admitted to.
+            targets: plans of topics that sends were admitted to.
             host: address of the sender.
             port: its port.
             settles: whether replies wait until the messages are safe.
@@ -273,16 +252,15 @@ class Appender:
                 self.on_append()
         return start, replies, count, end_offset, awaited
 
-    def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, Octets, Octets]]) -> PutResult:
-        """Store several messages of one queue, all in one segment (store.md §16.1).
-
-        Args:
-            record: what they have in common; its body, flag and tags are not used, its properties are added behind
-                those of each entry.
-            entries: flag, body and property string of each.
-
-        What `settings` make of single messages (a CRC, further queues) is made of each.
-        """
+    def _append_batch(
+        self, record: NewRecord, encoded: bytes | memoryview | Sequence[tuple[int, Octets, Octets]]
+    ) -> PutResult:
+        """Store the members of a batch; see `RecordBatch`."""
+        if isinstance(encoded, bytes | memoryview):
+            result = self._append_encoded(record, encoded)
+            if result is not None:
+                return result
+            encoded = decode_batch(encoded)
         refusal = self._flags.refusal
         if refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
@@ -293,7 +271,7 @@ class Appender:
         total = 0
         limit = self._settings.max_message_size
         shared = record.properties
-        for flag, body, own in entries:
+        for flag, body, own in encoded:
             properties = bytes(own)
             if shared:
                 if properties and not properties.endswith(b"\x02"):
@@ -316,39 +294,34 @@ class Appender:
         if refused is not None:
             return refused
         queue = self._queue_for(record)
-        return queue if isinstance(queue, PutResult) else self._put_records(queue, members)
+        return queue if isinstance(queue, PutResult) else self._put_each(queue, members)
 
-    def _append_amended(self, queue: ConsumeQueue, record: NewRecord, own: bool) -> PutResult:
-        """As `append`, for what the short way there does not do."""
-        limit = self._settings.max_message_size
-        count = 1
-        if len(record.body) > limit and not own:
-            return refuse_message(record, limit)
-        if record.sys_flag & INNER_BATCH:
-            refused = refuse_inner_batch(record, batched=queue.batched)
-            if refused is not None:
-                return refused
-            count = inner_count(record.properties) or 1
-            pairs = decode_properties(record.properties)
-            pairs[names.INNER_BASE] = str(queue.next_offset)
-            record = structs.replace(record, properties=encode_properties(pairs))
-        result = self._put_records(queue, [record], count)
+    def _append_inner_batch(self, queue: ConsumeQueue, record: NewRecord) -> PutResult:
+        """Store a batch that is one record (store.md §16.2)."""
+        refused = refuse_inner_batch(record, batched=queue.batched)
+        if refused is not None:
+            return refused
+        pairs = decode_properties(record.properties)
+        pairs[names.INNER_BASE] = str(queue.next_offset)
+        count = inner_count(record.properties) or 1
+        result = self._put_each(queue, [structs.replace(record, properties=encode_properties(pairs))], count)
         result.physical_offsets = ()
         return result
 
-    def _put_records(self, queue: ConsumeQueue, records: list[NewRecord], count: int = 1) -> PutResult:
-        """Store records of one queue, all in one segment; each counts for `count` messages."""
+    def _put_each(self, queue: ConsumeQueue, records: list[NewRecord], count: int = 1) -> PutResult:
+        """Store records of one queue one by one, all in one segment; each counts for `count` messages."""
         log = self._log
         if (refused := refuse_reserved(records[0])) is not None:
             return refused
-        # What the records get in this queue and in the further ones that they name, before any of it is stored.
+        # The offsets in this queue, and in the further ones that the records name, before any record is stored.
         next_offsets = {queue: queue.next_offset}
+        amends = self._amends
         plan: list[tuple[NewRecord, int, int, list[tuple[ConsumeQueue, int]]]] = []
         for record in records:
             kind = record.sys_flag & TRANSACTION_BITS
             counted = kind != PREPARED and kind != ROLLBACK
             further: list[tuple[ConsumeQueue, int]] = []
-            if self._amends or 0 in record.properties:
+            if amends or 0 in record.properties:
                 amended = self._amend(record, next_offsets if counted else None, further)
                 if isinstance(amended, PutResult):
                     return amended
@@ -363,7 +336,8 @@ class Appender:
         places = []
         pending = self._dispatcher.pending
         try:
-            log.room_for_all([log.size_of(record, queue.topic_field) for record, *_ in plan])
+            if amends or len(plan) > 1:
+                log.room_for_all([log.size_of(record, queue.topic_field) for record, *_ in plan])
             for record, kind, offset, further in plan:
                 size = log.append(record, queue.magic, queue.topic_field, offset, stored)
                 place = log.end - size
@@ -413,7 +387,7 @@ class Appender:
                 offsets.setdefault((topic, queue_id), next_offsets.get(self._table[topic][queue_id], 0))
                 properties = with_offsets(topic, queue_id, properties, lambda *place: offsets[place])
         if self._appends_crc or 0 in properties:
-            # Zeros could be taken for what did not reach the disk: such a record says by its CRC that it is whole.
+            # Zeros look like a page that did not reach the disk. The CRC proves that such a record is complete.
             properties = reserve_property_crc(properties)
         return structs.replace(record, properties=properties)
 

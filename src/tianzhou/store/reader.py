@@ -58,9 +58,9 @@ class Reader:
         log: the commit log.
         queues: the queues.
         limits: of one read.
-        cold: fetches what has left the memory.
+        cold: fetches pages that have left the memory.
         strays: rebuilds units that lead elsewhere.
-        damage: knows of broken records, and may have them put right.
+        damage: requests good copies of broken records.
     """
 
     def __init__(

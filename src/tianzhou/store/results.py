@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from tianzhou._hot import ReadyStretch
 from tianzhou._hot.cursors import NewRecord as NewRecord
+from tianzhou.records.checksum import Octets
 from tianzhou.records.codec import record_edges
 
 if TYPE_CHECKING:
@@ -77,6 +78,35 @@ class PutResult(msgspec.Struct, gc=False):
     physical_offsets: tuple[int, ...] = ()
     remark: str = ""
     limit: str = ""
+
+
+class RecordBatch(msgspec.Struct):
+    """Several messages of one queue, stored one behind the other in one segment (store.md §16.1).
+
+    Attributes:
+        common: what the messages have in common. Its body, flag and tags are not used; its properties are added behind
+            those of each message.
+        members: the messages as they travel (wire.md §4.5), or flag, body and property string of each.
+    """
+
+    common: NewRecord
+    members: bytes | memoryview | Sequence[tuple[int, Octets, Octets]]
+
+
+class AppendPlan(NamedTuple):
+    """What the caller of an append has decided about its records.
+
+    Attributes:
+        bounded: whether `maxMessageSize` bounds their bodies.
+    """
+
+    bounded: bool = True
+
+
+OF_CLIENTS: Final = AppendPlan()
+"""Plan of messages that clients send."""
+OF_BROKER: Final = AppendPlan(bounded=False)
+"""Plan of records that the broker makes from stored ones: the limit may have been lowered since."""
 
 
 class ReadRequest(msgspec.Struct):

@@ -61,7 +61,7 @@ class MessageStore:
     It puts together who appends, who reads and who looks things up, and owns their life. Their methods are its own
     attributes, so that a message does not pay for a call more:
 
-    - of `Appender`: `append`, `append_batch`, `append_plain_batch`, `append_run`, `settle`, `secure`;
+    - of `Appender`: `append`, `execute`, `settle`, `secure`;
     - of `Reader`: `read`;
     - of `OpenQueues`: `min_offset`, `max_offset`, `arrived`, `queue_unit`, `topics`, and `queues` of a topic;
     - of `ColdReads`: `find` and `take`, which run the look-ups of `lookups`.
@@ -172,8 +172,7 @@ class MessageStore:
             failures,
         )
         self._appender = appender
-        self.append, self.append_batch = appender.append, appender.append_batch
-        self.append_plain_batch, self.append_run = appender.append_plain_batch, appender.append_run
+        self.append, self.execute = appender.append, appender.execute
         self.settle, self.secure = appender.settle, appender.secure
         self.min_offset, self.max_offset, self.arrived = queues.min_offset, queues.max_offset, queues.arrived
         self.topics, self.queues, self.queue_unit = queues.topics, queues.numbers, queues.unit

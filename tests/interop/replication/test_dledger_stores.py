@@ -20,7 +20,7 @@ from server_ports import server_ports
 from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.records.entry import UNIT_SIZE
-from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import MessageStore, NewRecord, PutStatus, RecordBatch, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import get_property
@@ -99,7 +99,7 @@ def append(store: MessageStore, name: str) -> None:
         assert store.append(record).status is PutStatus.PUT_OK
     for queue_id in (0, 1):
         members = [(0, b"%s batch %d" % (name.encode(), n) * 100, b"TAGS\x01t1\x02") for n in range(20)]
-        assert store.append_batch(NewRecord("bills", queue_id, b"", b""), members).status is PutStatus.PUT_OK
+        assert store.append(RecordBatch(NewRecord("bills", queue_id, b"", b""), members)).status is PutStatus.PUT_OK
     half = NewRecord("RMQ_SYS_TRANS_HALF_TOPIC", 0, b"half", b"", sys_flag=PREPARED)
     assert store.append(half).status is PutStatus.PUT_OK
     commit(store)

@@ -47,13 +47,13 @@ async def test_the_broker_shows_how_long_its_puts_took(bench: Bench, peer: Peer)
 
     # The first message makes the topic; the short way is that of those behind it.
     await peer.send("T")
-    plain = bench.store.append_run
+    plain = bench.store.execute
 
     def slow(*run: Any, **more: Any) -> Any:
         bench.clock.advance(0.025)
         return plain(*run, **more)
 
-    bench.store.append_run = slow  # type: ignore[method-assign]
+    bench.store.execute = slow  # type: ignore[method-assign]
     await peer.send("T")
     await asyncio.sleep(60)
     bench.stats.sample(bench.clock.now_ms())

@@ -14,7 +14,7 @@ from store_probe import StoreProbe
 from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.records.layout import MAGIC_BLANK, MAGIC_V2
-from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus
+from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus, RecordBatch
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.segments import Segment
 from tianzhou.wire.hashing import tags_code
@@ -169,7 +169,7 @@ def test_a_batch_stays_together(store: MessageStore) -> None:
     store.append(message(b"x" * 7000))
     entries = [(n, b"b%d" % n * 100, b"TAGS\x01t%d\x02KEYS\x01k%d" % (n, n)) for n in range(5)]
     common = NewRecord("T", 1, b"", b"UNIQ_KEY\x01U\x02", born_timestamp=5)
-    result = store.append_batch(common, entries)
+    result = store.append(RecordBatch(common, entries))
     assert result.status is PutStatus.PUT_OK
     assert result.physical_offset == result.physical_offsets[0] == SEGMENT
     assert result.end_offset == store.end_offset
@@ -199,7 +199,7 @@ def test_batches_that_cannot_be_stored_leave_nothing(
     tmp_path: Path, entries: list[tuple[int, bytes, bytes]], sys_flag: int, says: str
 ) -> None:
     with opened(small(tmp_path, max_message_size=1000)) as store:
-        result = store.append_batch(NewRecord("T", 0, b"", b"", sys_flag=sys_flag), entries)
+        result = store.append(RecordBatch(NewRecord("T", 0, b"", b"", sys_flag=sys_flag), entries))
         assert result.status in {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}
         assert says in result.remark
         assert store.end_offset == 0

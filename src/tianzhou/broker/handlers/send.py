@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, cast
 
 from tianzhou._hot import PropertyReader, SendRun, message_ids, send_reply, stored_reply
@@ -29,9 +29,8 @@ from tianzhou.broker.messages.admission import (
 )
 from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of, unsettled_remark
 from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
-from tianzhou.broker.messages.send_target import Target
+from tianzhou.broker.messages.send_plans import SendPlan, SendPlans
 from tianzhou.broker.overload import too_many_waiting
-from tianzhou.broker.send_limits.limited_sends import LimitedSends
 from tianzhou.broker.services import Services
 from tianzhou.broker.stats.message_kinds import DELAY, TRANSACTION
 from tianzhou.broker.transactions.transaction_records import make_half, prepare
@@ -41,7 +40,7 @@ from tianzhou.model import TopicConfig, names
 from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
 from tianzhou.remoting.connection import Connection, FastPath, Reply
 from tianzhou.remoting.session import MAX_FRAME
-from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.results import NewRecord, PutResult, PutStatus, RecordBatch
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -75,16 +74,11 @@ class SendHandler(Handler):
         self._id_head = offset_msg_id(*self._host, 0)[:-16]
         self._access = services.access
         self._rng = services.rng
-        self._targets: dict[str, Target] = {}
-        # Topics that a limit counts are kept from the runs, which know no limits.
-        self._limited_targets: dict[str, Target] = {}
-        self._limited_sends = LimitedSends(services)
-        self._limits: LimitedSends | None = None
-        self._append: Callable[[NewRecord], PutResult] = self._store.append
+        self._plans = SendPlans(services)
+        self._ordinary = self._plans.by_topic
+        self._append = self._store.append
+        self._times_put = True  # whether the next put is timed
         self._unusual_due = 0.0
-        self._sample()
-        self._tables.topics.listeners.append(self._forget)
-        self._tables.send_limits.listeners.append(self._limits_changed)
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -99,13 +93,7 @@ class SendHandler(Handler):
         self._marks = reply_marks(settings)
         self._settles = self._store.durability.waits
         self._shared_text: str | None = None
-        self._limits_changed()
-
-    def _limits_changed(self) -> None:
-        self._limited_sends.follow()
-        self._limits = None if self._limited_sends.is_empty else self._limited_sends
-        self._targets.clear()
-        self._limited_targets.clear()
+        self._plans.invalidate()
 
     @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -116,27 +104,27 @@ class SendHandler(Handler):
             header = command.header
             if header is None:
                 header = read_header(command)
-            target = self._targets.get(header.topic)
-            if target is None and self._limits is not None:
-                if (refused := self._limits.refused(connection, command, header, self._marks)) is not None:
+            plan = self._ordinary.get(header.topic)
+            if plan is None and (limits := self._plans.limits) is not None:
+                if (refused := limits.refused(connection, command, header, self._marks)) is not None:
                     return refused
-                target = self._limited_targets.get(header.topic)
-            if target is None:
+                plan = self._plans.find(header.topic)
+            if plan is None:
                 return self._unusual(connection, command, header)
             queue_id = header.queue_id
-            if queue_id < 0 or queue_id >= target.limit:
+            if queue_id < 0 or queue_id >= plan.limit:
                 return self._unusual(connection, command, header)
             plain = self._plain_record(
-                header, command.body, connection.remote_host_bytes, connection.remote_port, target.flags
+                header, command.body, connection.remote_host_bytes, connection.remote_port, plan.flags
             )
             if plain is None:
                 return self._unusual(connection, command, header)
             record, waits = plain
-            result = self._append(record)
+            result = self._timed_append(record) if self._times_put else self._append(record)
             if result.status is not PutStatus.PUT_OK:
                 return self._refused(command, result)
-            target.counts[queue_id] += 1
-            target.sizes[queue_id] += result.end_offset - result.physical_offset
+            plan.counts[queue_id] += 1
+            plan.sizes[queue_id] += result.end_offset - result.physical_offset
             if command.flag & FLAG_ONEWAY:
                 return None
             reply = stored_reply(
@@ -151,7 +139,7 @@ class SendHandler(Handler):
             )
             if not self._settles or not waits:
                 return reply
-            self._acks.add(result.end_offset, connection, reply, ((target.waits, queue_id),))
+            self._acks.add(result.end_offset, connection, reply, ((plan.waits, queue_id),))
             return None
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
@@ -165,7 +153,7 @@ class SendHandler(Handler):
         try:
             if self._settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
                 self._refuse_more()
-            limits = None if header.topic in self._targets else self._limits
+            limits = None if header.topic in self._ordinary else self._plans.limits
             if limits is not None and (refused := limits.refused(connection, command, header, self._marks)) is not None:
                 return refused
             return self._batch(connection, command, header)
@@ -191,28 +179,28 @@ class SendHandler(Handler):
         settles = self._settles
         if settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
             return start, []
-        timed = not settles and self._append is not self._store.append
+        timed = not settles and self._times_put
         began = self._clock.monotonic() if timed else 0.0
         host, port = connection.remote_host_bytes, connection.remote_port
         accounts = None if self._access is None else self._access.sends_from(connection)
-        start, replies, count, end_offset, awaited = self._store.append_run(
-            self._run, buffer, start, end, MAX_FRAME, self._targets, host, port, settles=settles, accounts=accounts
+        start, replies, count, end_offset, awaited = self._store.execute(
+            self._run, buffer, start, end, MAX_FRAME, self._ordinary, host, port, settles=settles, accounts=accounts
         )
         if awaited:
-            counted = [(cast("Target", target).waits, queue_id) for target, queue_id in awaited]
+            counted = [(cast("SendPlan", plan).waits, queue_id) for plan, queue_id in awaited]
             self._acks.add(end_offset, connection, replies, counted)
             return start, []
         if timed and count:
-            self._append = self._store.append
+            self._times_put = False
             self._note_put((self._clock.monotonic() - began) / count)
         return start, [replies] if replies else []
 
     def _sample(self) -> None:
         """Take the time of the next put."""
-        self._append = self._timed_append
+        self._times_put = True
 
     def _timed_append(self, record: NewRecord) -> PutResult:
-        self._append = self._store.append
+        self._times_put = False
         began = self._clock.monotonic()
         result = self._store.append(record)
         if not self._settles:
@@ -252,8 +240,8 @@ class SendHandler(Handler):
             topic, queue_id = self._retried(header, command.version, topic, queue_id, properties, now)
         elif needs_key(config):
             check_key(topic, properties)
-        elif topic not in self._targets and topic not in self._limited_targets:
-            self._remember(topic, Target(config, self._stats.put(topic)))
+        elif self._plans.find(topic) is None:
+            self._plans.add(topic, self._plans.make(topic, config))
         unique = properties.get(names.UNIQ_KEY)
         if unique is None:
             unique = properties[names.UNIQ_KEY] = self._unique_ids.next(now)
@@ -346,9 +334,9 @@ class SendHandler(Handler):
 
     def _batch(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
         topic, queue_id = header.topic, header.queue_id
-        target = self._targets.get(topic) or self._limited_targets.get(topic)
-        if target is None or not 0 <= queue_id < target.limit:
-            target, queue_id = self._batch_target(connection, header)
+        plan = self._plans.find(topic)
+        if plan is None or not 0 <= queue_id < plan.limit:
+            plan, queue_id = self._batch_plan(connection, header)
         if self._shared_text != (header.properties or ""):
             self._read_shared(header.properties or "")
         shared = self._shared
@@ -365,26 +353,22 @@ class SendHandler(Handler):
             header.reconsume_times,
         )
         unique = shared.get(names.UNIQ_KEY)
-        inner = unique is not None and target.batched
-        result = None if inner else self._store.append_plain_batch(record, command.body)
-        if result is None:
-            try:
-                entries = decode_batch(command.body)
-            except ProtocolError as error:
-                raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-            if not entries:
-                raise BrokerError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
-            if inner:
-                return self._inner_batch(command, record, shared, len(entries))
-            result = self._store.append_batch(record, entries)
+        if not command.body:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
+        try:
+            if unique is not None and plan.batched:
+                return self._inner_batch(command, record, shared, len(decode_batch(command.body)))
+            result = self._store.append(RecordBatch(record, command.body))
+        except ProtocolError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if result.status is not PutStatus.PUT_OK:
             return self._refused(command, result)
-        target.traffic.add(queue_id, len(result.physical_offsets), result.end_offset - result.physical_offset)
+        plan.traffic.add(queue_id, len(result.physical_offsets), result.end_offset - result.physical_offset)
         waits = shared.get(names.WAIT) != "false"
         return self._stored(connection, command, topic, result, queue_id, unique, waits=waits)
 
-    def _batch_target(self, connection: Connection, header: Any) -> tuple[Target, int]:
-        """The topic a batch may go to, and the queue."""
+    def _batch_plan(self, connection: Connection, header: Any) -> tuple[SendPlan, int]:
+        """Return the plan of the topic that a batch may go to, and the queue."""
         topic = header.topic
         if topic.startswith(names.RETRY_PREFIX):
             raise BrokerError(
@@ -394,15 +378,10 @@ class SendHandler(Handler):
         config = self._admission.topic_for(header, self._clock.now_ms())
         self._admission.check_queue(config, header.queue_id, connection.remote_address)
         queue_id = self._queue(config, header.queue_id)
-        known = self._targets.get(topic) or self._limited_targets.get(topic)
-        target = known or Target(config, self._stats.put(topic))
+        plan = self._plans.make(topic, config)
         if not needs_key(config):
-            self._remember(topic, target)
-        return target, queue_id
-
-    def _remember(self, topic: str, target: Target) -> None:
-        is_limited = self._limits is not None and self._limits.covers(topic)
-        (self._limited_targets if is_limited else self._targets)[topic] = target
+            self._plans.add(topic, plan)
+        return plan, queue_id
 
     def _read_shared(self, text: str) -> None:
         """Take down what the messages of a batch have in common; mostly it is what those before had, too."""
@@ -491,8 +470,3 @@ class SendHandler(Handler):
         if result.limit:
             self._tables.bounds.refusals.counts[result.limit] += 1
         return command.reply(code_of(result.status), remark_of(result), self._marks)
-
-    def _forget(self, topics: list[str]) -> None:
-        for topic in topics:
-            self._targets.pop(topic, None)
-            self._limited_targets.pop(topic, None)

@@ -22,6 +22,7 @@ from tianzhou.records.codec import Record, decode_record
 from tianzhou.records.layout import COMMIT, ROLLBACK
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.files.lookup_steps import Steps
+from tianzhou.store.results import OF_BROKER
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -186,7 +187,7 @@ class TransactionHandler(Handler):
                 ResponseCode.ILLEGAL_OPERATION,
                 f"message {identity.unique_key} is waiting for a decision already, or was committed since",
             )
-        result = self._store.append(again, own=True)
+        result = self._store.append(again, plan=OF_BROKER)
         if not is_stored(result.status):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the half message cannot be stored: {remark_of(result)}")
         half = records.half_of(record)

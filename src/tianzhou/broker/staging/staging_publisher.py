@@ -33,7 +33,7 @@ from tianzhou.errors import BrokerError, ProtocolError, TianzhouError
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.results import OF_BROKER, OF_CLIENTS, AppendPlan, NewRecord, PutResult, PutStatus
 from tianzhou.supervision import retrieve_exception, start_awaited
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 from tianzhou.wire.codes import ResponseCode
@@ -125,7 +125,7 @@ class StagingPublisher:
         Raises:
             BrokerError: the store does not take it.
         """
-        result = self._append(record, own=False)
+        result = self._append(record, OF_CLIENTS)
         place = Unit(unit.unit.number, result.queue_offset, result.physical_offset)
         unit.unit, unit.stored_ms = place, result.store_timestamp
         self._ledger.staged(unit)
@@ -426,8 +426,8 @@ class StagingPublisher:
         self._snapshot_place, self._notes, self._units = places[-1], 0, 0
         self._units_to_read = max(UNITS_TO_READ, snapshot.units // 4)
 
-    def _append(self, record: NewRecord, *, own: bool = True) -> PutResult:
-        result = self._store.append(record, own=own)
+    def _append(self, record: NewRecord, plan: AppendPlan = OF_BROKER) -> PutResult:
+        result = self._store.append(record, plan=plan)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError(code_of(result.status), remark_of(result))
         return result

@@ -29,7 +29,7 @@ from tianzhou.records.layout import COMMIT, TRANSACTION_BITS
 from tianzhou.remoting.connection import Connection
 from tianzhou.slices import NextTurn, each_in_turns
 from tianzhou.store.files.lookup_steps import Steps
-from tianzhou.store.results import GetResult, PutStatus, ReadRequest
+from tianzhou.store.results import OF_BROKER, GetResult, PutStatus, ReadRequest
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -196,7 +196,7 @@ class TransactionChecker:
                     break
                 count += 1
             now = self._clock.now_ms()
-            result = self._store.append(records.mark(ledger.unwritten[:count], now, *self._host), own=True)
+            result = self._store.append(records.mark(ledger.unwritten[:count], now, *self._host), plan=OF_BROKER)
             if result.status is not PutStatus.PUT_OK:
                 _log.warning("transactions: marks cannot be written (%s); trying again", result.remark)
                 return
@@ -299,7 +299,7 @@ class TransactionChecker:
 
     def _give_up(self, half: WaitingHalf, record: Record) -> None:
         self._tables.topics.ensure(records.GIVEN_UP_TOPIC, 1, self._clock.now_ms(), bounded=False)
-        result = self._store.append(records.given_up(record), own=True)
+        result = self._store.append(records.given_up(record), plan=OF_BROKER)
         if result.status is not PutStatus.PUT_OK:
             _log.warning("transactions: a message nobody decided cannot be put aside (%s)", result.remark)
             return
@@ -324,7 +324,7 @@ class TransactionChecker:
 
     def _rewrite(self, half: WaitingHalf, record: Record, *, checked: bool) -> bool:
         copy = records.copied(record, half, checked=checked)
-        result = self._store.append(copy, own=True)
+        result = self._store.append(copy, plan=OF_BROKER)
         if result.status in REPEATS:
             # A check has no room in the properties, for one; nobody will ever be asked.
             self._give_up(half, record)

@@ -15,7 +15,7 @@ from tianzhou.errors import BrokerError, CorruptRecord
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.store.files.lookup_steps import Steps
-from tianzhou.store.results import GetResult, NewRecord, PutResult, ReadRequest
+from tianzhou.store.results import OF_BROKER, GetResult, NewRecord, PutResult, ReadRequest
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.undeliverable import (
@@ -103,10 +103,10 @@ class UndeliverableKeeper:
         """
         self._tables.topics.ensure(names.UNDELIVERABLE_TOPIC, QUEUES, self._clock.now_ms(), bounded=False)
         record = records.aside_record(message, ledger, reason, place, self._clock.now_ms(), *self._host)
-        result = self._store.append(record, own=True)
+        result = self._store.append(record, plan=OF_BROKER)
         if result.status in records.REPEATS and place >= 0:
             record = records.without_body(record, message)
-            result = self._store.append(record, own=True)
+            result = self._store.append(record, plan=OF_BROKER)
         if not is_stored(result.status):
             self._warn(ledger, message, place, f"{reason}; it cannot be set aside either now: {remark_of(result)}")
             return False
@@ -164,7 +164,7 @@ class UndeliverableKeeper:
                 f"{record.queue_id}: {remark_of(result)}",
             )
         self._ledger.delivered([offset])
-        written = self._store.append(records.mark([offset], self._clock.now_ms(), *self._host), own=True)
+        written = self._store.append(records.mark([offset], self._clock.now_ms(), *self._host), plan=OF_BROKER)
         if not is_stored(written.status):
             _log.warning(
                 "the mark that message %d of %s is delivered cannot be written (%s): the next start lists it again",

@@ -14,7 +14,7 @@ from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.metrics.exposition import pieces
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
 from tianzhou.model.names import SCHEDULE_TOPIC, UNDELIVERABLE_TOPIC
-from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.results import OF_CLIENTS, AppendPlan, NewRecord, PutResult, PutStatus
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.undeliverable import kept_message
@@ -152,10 +152,10 @@ async def test_a_refusal_that_passes_sets_nothing_aside(
     await peer.send("T", properties=delayed("patient"))
     append, refused = bench.store.append, {"refuses": True}
 
-    def busy(record: NewRecord, *, own: bool = False) -> PutResult:
+    def busy(record: NewRecord, plan: AppendPlan = OF_CLIENTS) -> PutResult:
         if refused["refuses"]:
             return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, remark="the disk is slow")
-        return append(record, own=own)
+        return append(record, plan)
 
     monkeypatch.setattr(bench.store, "append", busy)
     bench.deliver_delayed()
@@ -172,10 +172,10 @@ async def test_a_message_that_makes_delivery_fail_is_set_aside(
 ) -> None:
     append = bench.store.append
 
-    def fails(record: NewRecord, *, own: bool = False) -> PutResult:
+    def fails(record: NewRecord, plan: AppendPlan = OF_CLIENTS) -> PutResult:
         if record.topic == "T" and bytes(record.body) == b"odd":
             raise ValueError("an odd message")
-        return append(record, own=own)
+        return append(record, plan)
 
     await peer.send("T", b"odd", properties=delayed("odd"))
     await peer.send("T", b"even", properties=delayed("even"))

@@ -14,7 +14,7 @@ from tianzhou.records.codec import decode_record
 from tianzhou.records.entry import END, HEADER_SIZE, UNIT_SIZE, EntryHeader, decode_header
 from tianzhou.records.layout import PREPARED, TRANSACTION_BITS
 from tianzhou.records.opening import OPENING_TOPIC
-from tianzhou.store import NewRecord, PutStatus
+from tianzhou.store import NewRecord, PutStatus, RecordBatch
 from tianzhou.store.entries import framed_log
 
 
@@ -60,7 +60,7 @@ def test_a_batch_is_one_entry_a_message_each_where_it_would_be_alone(tmp_path: P
         entries = entries_of(store)
         for _ in range(4):
             members = [(0, b"%d" % n * 700, b"") for n in range(10)]
-            assert store.append_batch(NewRecord("T", 0, b"", b""), members).status is PutStatus.PUT_OK
+            assert store.append(RecordBatch(NewRecord("T", 0, b"", b""), members)).status is PutStatus.PUT_OK
         commit(store)
         position = 0
         for index in range(entries.end_index + 1):
@@ -75,7 +75,7 @@ def test_a_batch_that_fits_no_segment_leaves_nothing(tmp_path: Path) -> None:
     with opened(group_store(tmp_path)) as store:
         lead(store, 1)
         members = [(0, bytes(4000), b"")] * 5
-        result = store.append_batch(NewRecord("T", 0, b"", b""), members)
+        result = store.append(RecordBatch(NewRecord("T", 0, b"", b""), members))
         assert result.status is PutStatus.MESSAGE_ILLEGAL
         assert "mappedFileSizeCommitLog" in result.remark
         assert entries_of(store).end_index == 0

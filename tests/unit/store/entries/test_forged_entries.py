@@ -8,24 +8,25 @@ from typing import Any
 
 import pytest
 from group_of_one import all_entries, commit, group_store, lead
-from small_store import opened, small_store
+from small_store import opened
 
 from tianzhou.records.change import CHANGE_PROPERTIES, CHANGE_QUEUE, CHANGE_TOPIC, is_change
 from tianzhou.records.codec import decode_record
 from tianzhou.records.entry import HEADER_SIZE
 from tianzhou.records.layout import PREPARED
-from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus
+from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus, RecordBatch
+from tianzhou.wire.batch import encode_batch
 
 BODY = b'{"deleted": {"topic": ["orders"]}}'
 FORGED = NewRecord(CHANGE_TOPIC, CHANGE_QUEUE, BODY, CHANGE_PROPERTIES, sys_flag=PREPARED)
 
 
 def batch(store: MessageStore) -> PutResult:
-    return store.append_batch(FORGED, [(0, BODY, CHANGE_PROPERTIES)])
+    return store.append(RecordBatch(FORGED, [(0, BODY, CHANGE_PROPERTIES)]))
 
 
-def plain_batch(store: MessageStore) -> PutResult | None:
-    return store.append_plain_batch(FORGED, b"")
+def encoded_batch(store: MessageStore) -> PutResult:
+    return store.append(RecordBatch(FORGED, encode_batch([(0, BODY, CHANGE_PROPERTIES)])))
 
 
 def in_a_further_queue(store: MessageStore) -> PutResult:
@@ -33,7 +34,7 @@ def in_a_further_queue(store: MessageStore) -> PutResult:
     return store.append(NewRecord(CHANGE_TOPIC, CHANGE_QUEUE, BODY, properties, sys_flag=PREPARED))
 
 
-@pytest.mark.parametrize("send", [lambda store: store.append(FORGED), batch, in_a_further_queue])
+@pytest.mark.parametrize("send", [lambda store: store.append(FORGED), batch, encoded_batch, in_a_further_queue])
 @pytest.mark.parametrize("changes", [{}, {"enable_multi_dispatch": True, "enable_lmq": True}])
 @pytest.mark.parametrize("known", [True, False])
 def test_no_client_can_write_an_entry_that_changes_tables(
@@ -49,9 +50,3 @@ def test_no_client_can_write_an_entry_that_changes_tables(
         commit(store)
         records = [decode_record(entry, HEADER_SIZE) for entry in all_entries(store)[1:]]
         assert not any(is_change(one.topic, one.queue_id, one.sys_flag) for one in records)
-
-
-def test_a_batch_with_the_bits_of_a_prepared_message_is_looked_at_one_by_one(tmp_path: Path) -> None:
-    with opened(small_store(tmp_path)) as store:
-        assert store.append(NewRecord(CHANGE_TOPIC, CHANGE_QUEUE, b"x", b"")).status is PutStatus.PUT_OK
-        assert plain_batch(store) is None

@@ -14,7 +14,7 @@ from small_store import by_key, opened, read_queue, small_store
 
 from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
-from tianzhou.store import MessageStore, NewRecord, PutStatus
+from tianzhou.store import MessageStore, NewRecord, PutStatus, RecordBatch
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.multi_dispatch import dispatched_queues, stored_places, with_offsets
 from tianzhou.wire.hashing import tags_code
@@ -64,7 +64,9 @@ def test_each_queue_named_gets_a_unit_and_the_record_the_offsets(store: MessageS
 
 def test_members_of_a_batch_are_dispatched_each(store: MessageStore) -> None:
     own = [b"", b"%s\x01%%LMQ%%a\x02" % NAMED.encode(), b"%s\x01%%LMQ%%a,%%LMQ%%b\x02" % NAMED.encode()]
-    result = store.append_batch(NewRecord("T", 0, b"", b""), [(0, b"%d" % n, text) for n, text in enumerate(own)])
+    result = store.append(
+        RecordBatch(NewRecord("T", 0, b"", b""), [(0, b"%d" % n, text) for n, text in enumerate(own)])
+    )
     assert [offsets(store, place) for place in result.physical_offsets] == [None, "0", "1,0"]
     assert bodies(store, "%LMQ%a") == [b"1", b"2"]
     assert bodies(store, "%LMQ%b") == [b"2"]
