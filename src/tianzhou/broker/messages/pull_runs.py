@@ -1,8 +1,8 @@
-"""Pulls served without being decoded, while there is nothing to decide about them (docs/adr/0022-runs.md).
+"""Runs of pulls: pulls served without being decoded, under a plan that their handler made (docs/adr/0033).
 
-What decides about a pull is the same in all pulls of a consumer and queue but the offsets. The handler of pulls, which
-has served one, says what it decided; as long as that holds and the messages are there, or none is there yet, those that
-follow cost a look-up instead of being decoded, checked and answered one by one.
+All pulls of one consumer from one queue are decided alike but for their offsets. The handler that has served one of
+them hands its decisions to `PullRuns`. While they hold, and the messages are in memory or do not exist yet, each
+further pull is a look-up and a read.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, ResponseCode
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
-MOST_SEQUENCES: Final = 10_000
-"""Consumers' queues of which is known what was decided; the next one has all be forgotten."""
-LONGEST_KEY: Final = 1024
-"""Bytes of what is remembered a sequence by; longer ones, as of long expressions, are the handler's."""
+MAX_PLANS: Final = 10_000
+"""Maximum number of plans of pulls. The table is cleared when one more arrives."""
+MAX_KEY_BYTES: Final = 1024
+"""Maximum size of a plan's key in bytes. Pulls with a longer key (a long filter expression) take the handler."""
 SAMPLE_EVERY_S: Final = 0.01
 """Runs are timed no more often than this."""
 
 
-class Sequence(PullCursor):
-    """The pulls of one consumer from one queue.
+class PullPlan(PullCursor):
+    """The decisions about the pulls of one consumer from one queue.
+
+    They hold while group, topic and subscription are the same objects (`PullRun.holds`).
 
     Args:
-        request: one that was served; what it found holds as long as its group, topic and subscription are the present
-            ones.
+        request: a pull that was served.
     """
 
     __slots__ = ("command", "expression", "header", "reading", "selection", "waits")
@@ -64,7 +65,7 @@ class Sequence(PullCursor):
         self.command.body = b""  # of some it is in the read buffer
 
     def request(self, opaque: int, offset: int, commit_offset: int) -> PullRequest:
-        """One more of these pulls."""
+        """Return a further pull under this plan."""
         command, header = self.command.__copy__(), self.header.__copy__()
         command.opaque, command.header = opaque, header
         header.queue_offset, header.commit_offset = offset, commit_offset
@@ -95,21 +96,21 @@ class PullRuns:
             MessageModel.BROADCASTING,
             self._commit,
         )
-        self._sequences: dict[bytes, Any] = self._run.cursors
+        self._plans: dict[bytes, Any] = self._run.cursors
         self._unknown: bytes | None = None
         self._hold = held.hold_at_once
         self._sample_due = 0.0
         self.listener: Callable[[float], None] = lambda _: None
 
     def serve(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
-        """Serve the pulls at the front of what was read from a connection, up to one that is not ordinary.
+        """Serve the pulls at the front of a read, up to one that is not ordinary.
 
-        A pull is ordinary when its sequence is known, and its queue has messages for it in memory or none yet. Where
+        A pull is ordinary when its plan is known, and its queue has messages for it in memory or none yet. Where
         the replies exceed one write, they are sent, and more pulls are served while the peer reads its replies.
 
         Args:
             connection: of the consumer.
-            buffer: what was read.
+            buffer: the read.
             start: where its first frame begins.
             end: where it ends.
 
@@ -141,11 +142,11 @@ class PullRuns:
             served, most = served + count, most - size
             if found is None:
                 break
-            sequence = self._sequences.get(found[1])
-            if sequence is None or not self._run.holds(sequence):
+            plan = self._plans.get(found[1])
+            if plan is None or not self._run.holds(plan):
                 self._unknown = found[1]
                 break
-            size = self._look(connection, sequence, found, replies)
+            size = self._look(connection, plan, found, replies)
             if size < 0:
                 break
             start, served, most = found[0], served + (size > 0), most - size
@@ -156,51 +157,51 @@ class PullRuns:
         return start, replies
 
     def _look(
-        self, connection: Connection, sequence: Sequence, pull: tuple[int, bytes, int, int, int], replies: list[bytes]
+        self, connection: Connection, plan: PullPlan, pull: tuple[int, bytes, int, int, int], replies: list[bytes]
     ) -> int:
-        """Answer a pull of a sequence, or have it wait, and take down what those behind it may go on from.
+        """Answer a pull under a plan, or hold it, and note in the plan where the next pulls continue.
 
         Returns:
             Bytes of the messages that it gets, 0 for one that waits; -1 when it is the handler's.
         """
         _, _, opaque, offset, commit = pull
-        tables, name, topic, queue_id = self._tables, sequence.name, sequence.topic_name, sequence.queue_id
-        sequence.forget()
+        tables, name, topic, queue_id = self._tables, plan.name, plan.topic_name, plan.queue_id
+        plan.forget()
         if tables.offsets.reset_waits(name, topic, queue_id):
             return -1
-        reading = sequence.reading
+        reading = plan.reading
         reading.offset = offset
         got = self._store.read(reading)
         if type(got) is not GetResult:
             return -1  # the disk has to be read
-        if got.status is not GetStatus.FOUND and not (got.status is GetStatus.OFFSET_OVERFLOW_ONE and sequence.waits):
+        if got.status is not GetStatus.FOUND and not (got.status is GetStatus.OFFSET_OVERFLOW_ONE and plan.waits):
             return -1
-        if sequence.commits and not self._commit(sequence, commit):
+        if plan.commits and not self._commit(plan, commit):
             return -1
         notes = None
-        if sequence.expression is not None:
-            tables.clients.note_pull(name, topic, sequence.expression, "TAG", self._clock.now_ms())
+        if plan.expression is not None:
+            tables.clients.note_pull(name, topic, plan.expression, "TAG", self._clock.now_ms())
             notes = tables.clients.pulled(name)
         if not got.count:
-            return 0 if self._hold(connection, sequence.request(opaque, offset, commit), got) else -1
+            return 0 if self._hold(connection, plan.request(opaque, offset, commit), got) else -1
         tables.offsets.pulled(name, topic, queue_id, got.next_offset)
         traffic, size = self._stats.got(topic, name), len(got.records)
         traffic.add(queue_id, got.count, size)
-        group = sequence.group
+        group = plan.group
         suggested = suggested_broker(tables.settings, group, got)
         replies += pull_reply(
             opaque, _SUCCESS, "FOUND", got.next_offset, got.min_offset, got.max_offset, suggested,
-            group.group_sys_flag, sequence.topic.topic_sys_flag, got.records,
+            group.group_sys_flag, plan.topic.topic_sys_flag, got.records,
         )  # fmt: skip
         note, reached = None if notes is None else notes.get(topic), tables.offsets.pull_offsets(name, topic, queue_id)
-        sequence.found(reading.ready, notes, note, reached, traffic.counts, traffic.of_queue(queue_id))
+        plan.found(reading.ready, notes, note, reached, traffic.counts, traffic.of_queue(queue_id))
         return size
 
-    def _commit(self, sequence: PullCursor, offset: int) -> bool:
+    def _commit(self, plan: PullCursor, offset: int) -> bool:
         """Note what a pull commits; false when there is no room for it, which is the handler's to say."""
         now_ms = self._clock.now_ms()
         try:
-            self._tables.offsets.commit(sequence.name, sequence.topic_name, sequence.queue_id, offset, now_ms)
+            self._tables.offsets.commit(plan.name, plan.topic_name, plan.queue_id, offset, now_ms)
         except LimitExceeded:
             return False
         return True
@@ -209,15 +210,15 @@ class PullRuns:
         """Have pulls like one that was served at once, or waits, served by runs, if one of its kind ended the last."""
         unknown, self._unknown = self._unknown, None
         header, selection = request.header, request.selection
-        if unknown is None or len(unknown) > LONGEST_KEY or unknown != pull_key(header):
+        if unknown is None or len(unknown) > MAX_KEY_BYTES or unknown != pull_key(header):
             return
         if selection.accept is not None or selection.accept_unit is not None:
             return
         if self._tables.void_positions.waits(header.consumer_group, header.topic, header.queue_id):
             return  # each member of a broadcast group has to begin by itself
-        if len(self._sequences) >= MOST_SEQUENCES:
-            self._sequences.clear()
-        self._sequences[unknown] = Sequence(request)
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
+        self._plans[unknown] = PullPlan(request)
 
     def _is_unusual(self) -> bool:
         tables = self._tables
