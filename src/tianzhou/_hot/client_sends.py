@@ -220,6 +220,33 @@ class QuickSends:
         return sent
 
 
+def send_result(status: SendStatus, unique_key: str, queue: MessageQueue, header: Any) -> SendResult:
+    """Return the result of a send; the compiled `take_results` fills the same fields.
+
+    Args:
+        status: what the broker promises about the message.
+        unique_key: of the message; of a batch, all keys joined by commas.
+        queue: the queue that the message was sent to; the broker may have stored it in another one of the topic.
+        header: of the reply, a `SendReplyHeader`.
+    """
+    if header.queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
+    # By hand: the call that a named tuple makes of its arguments takes as long as all of the above.
+    return _new_tuple(
+        SendResult,
+        (
+            status,
+            unique_key,
+            header.msg_id,
+            queue,
+            header.queue_offset,
+            header.transaction_id,
+            header.msg_region,
+            header.trace_on,
+        ),
+    )
+
+
 def take_results(awaited: dict[int, Awaited], buffer: frames.Buffer, start: int, end: int) -> tuple[int, int]:
     """Complete sends by the ordinary replies at the front of `buffer[start:end]`.
 
@@ -246,23 +273,5 @@ def take_results(awaited: dict[int, Awaited], buffer: frames.Buffer, start: int,
         start = stop
         if sent.waiter.done():
             continue
-        header, queue = found.header, sent.target.queue
-        if header.queue_id != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
-        # By hand: the call that a named tuple makes of its arguments takes as long as all of the above.
-        sent.waiter.set_result(
-            _new_tuple(
-                SendResult,
-                (
-                    SendStatus.SEND_OK,
-                    sent.unique_key,
-                    header.msg_id,
-                    queue,
-                    header.queue_offset,
-                    header.transaction_id,
-                    header.msg_region,
-                    header.trace_on_text == "true",
-                ),
-            )
-        )
+        sent.waiter.set_result(send_result(SendStatus.SEND_OK, sent.unique_key, sent.target.queue, found.header))
     return start, count

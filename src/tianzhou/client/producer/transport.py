@@ -5,18 +5,18 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TypeAlias
 
+from tianzhou._hot.client_sends import send_result
 from tianzhou._hot.headers import SendReplyHeader
 from tianzhou.client.cluster.remedies import broker_error
 from tianzhou.client.hooks import Hooks, SendContext, begin, check_forbidden, end
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.producer.publish_plan import PublishTarget
 from tianzhou.client.producer.send_request import SINGLE, PreparedMessage
-from tianzhou.model import MessageQueue, SendResult, SendStatus
+from tianzhou.model import SendResult, SendStatus
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply
 
-_new_tuple = tuple.__new__
 _STATUSES = {status.value: status for status in SendStatus}
 
 
@@ -88,23 +88,7 @@ class Transport:
         header = reply.header
         if type(header) is not SendReplyHeader:
             header = read_reply(SINGLE, reply)
-        queue = target.queue
-        if header.queue_id != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
-        # By hand: the call that a named tuple makes of its arguments takes as long as all of the above.
-        return _new_tuple(
-            SendResult,
-            (
-                status,
-                unique_keys,
-                header.msg_id,
-                queue,
-                header.queue_offset,
-                header.transaction_id,
-                header.msg_region,
-                header.trace_on,
-            ),
-        )
+        return send_result(status, unique_keys, target.queue, header)
 
 
 class HookedTransport:
