@@ -1,4 +1,4 @@
-"""A run of sends against the same sends one by one: the same log, queues, index, replies and figures, in both twins."""
+"""A run of sends against the same sends one by one: the same log, queues, index, replies and figures."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from broker_probe import BrokerProbe
 from property_examples import costly
 from store_probe import StoreProbe
 from tianzhou import _hot
-from tianzhou._hot import sends, signing
-from tianzhou.access import grants
 from tianzhou.access.needs import plain_needs
 from tianzhou.access.plain_config import Account, PlainConfig
 from tianzhou.access.plain_rules import PlainRules
@@ -45,6 +43,8 @@ from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.command import encode, split
+
+pytestmark = pytest.mark.skipif(_hot.MODE == "pure", reason="in pure mode each send takes its handler")
 
 HOST = b"\x7f\x00\x00\x01"
 LONG_NAMES = [
@@ -280,19 +280,8 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
     return left
 
 
-IN_PYTHON = {"begin_hmac": signing.begin_hmac, "is_hmac": signing.is_hmac}
-RUNS = [pytest.param(sends.SendRun, id="pure"), pytest.param(_hot.SendRun, id="chosen")]
-TWINS = tuple(dict.fromkeys([sends.SendRun, _hot.SendRun]))
-"""Classes of runs that properties compare with sends served one by one; a single class in pure mode."""
-
-
-def signatures_of(run: Any) -> Any:
-    """Return a patch that makes the grants compute signatures with the twin of a class of runs."""
-    return patch.multiple(grants, **(IN_PYTHON if run is sends.SendRun else {"begin_hmac": grants.begin_hmac}))
-
-
 def found(reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
-    """Return what reads leave behind: first with sends served one by one, then with the runs of each of `TWINS`."""
+    """What reads leave behind, one by one and by runs."""
     pieces, opaque = [b""], 0
     for read in reads:
         for one in read:
@@ -305,9 +294,9 @@ def found(reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
     first, place = pieces[0], max(len(pieces[0]) - cut, 0)
     pieces = [first[:place], first[place:] + b"".join(pieces[1:2]), *pieces[2:]]
     left = []
-    for run in (None, *TWINS):
-        with TemporaryDirectory() as root, signatures_of(run):
-            left.append(asyncio.run(stored(Path(root), pieces, run, **how)))
+    for one_by_one in (True, False):
+        with TemporaryDirectory() as root:
+            left.append(asyncio.run(stored(Path(root), pieces, None if one_by_one else _hot.SendRun, **how)))
     return left
 
 
@@ -324,40 +313,37 @@ def counting(run: Any) -> tuple[Any, list[int]]:
     return Counted, taken
 
 
-@costly(0.25)  # three stores an example
+@costly(0.4)
 @given(READS, st.booleans(), st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
 def test_a_run_stores_what_its_sends_do_one_by_one(
     reads: list[list[Sent]], indexed: bool, flush: str, cut: int
 ) -> None:
-    one_by_one, *by_runs = found(reads, cut, message_index_enable=indexed, flush_disk_type=flush)
-    for run, left in zip(TWINS, by_runs, strict=True):
-        assert left == one_by_one, run
+    one_by_one, by_runs = found(reads, cut, message_index_enable=indexed, flush_disk_type=flush)
+    assert by_runs == one_by_one
 
 
-@costly(0.25)  # three stores an example
+@costly(0.4)
 @given(SIGNED_READS, st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]), st.integers(0, 400))
 def test_under_access_control_a_run_stores_what_its_sends_do_one_by_one(
     reads: list[list[Sent]], flush: str, cut: int
 ) -> None:
-    one_by_one, *by_runs = found(reads, cut, signed=True, message_index_enable=False, flush_disk_type=flush)
-    for run, left in zip(TWINS, by_runs, strict=True):
-        assert left == one_by_one, run
+    one_by_one, by_runs = found(reads, cut, signed=True, message_index_enable=False, flush_disk_type=flush)
+    assert by_runs == one_by_one
 
 
-@costly(0.25)  # three stores an example
+@costly(0.4)
 @given(READS, st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]), st.sampled_from([0, 1, 3, 20]), st.integers(0, 400))
 def test_in_a_group_a_run_stores_the_entries_that_its_sends_do_one_by_one(
     reads: list[list[Sent]], flush: str, most: int, cut: int
 ) -> None:
     """Headers, units and places of all entries; a leader whose group has few of them takes no more."""
     with patch.object(framed_log, "MOST_UNCOMMITTED", most or framed_log.MOST_UNCOMMITTED):
-        one_by_one, *by_runs = found(reads, cut, message_index_enable=True, flush_disk_type=flush, **GROUP)
-    for run, left in zip(TWINS, by_runs, strict=True):
-        assert left == one_by_one, run
+        one_by_one, by_runs = found(reads, cut, message_index_enable=True, flush_disk_type=flush, **GROUP)
+    assert by_runs == one_by_one
 
 
 def test_sends_to_a_leader_are_a_run(tmp_path: Path) -> None:
-    """As far as there is room for their units; this is the compiled twin's alone."""
+    """As far as there is room for their units."""
     counted, taken = counting(_hot.SendRun)
     batch = Sent(code=320, batch="true", properties="WAIT\\u0001true", body=batched((b"b", KEYED % (1, 1))))
     mixed = [Sent(), batch, Sent(flag=2), Sent(topic=TOPICS[1])]
@@ -365,28 +351,25 @@ def test_sends_to_a_leader_are_a_run(tmp_path: Path) -> None:
     replies, *_, entries, _ = asyncio.run(stored(tmp_path, reads, counted, **GROUP))
     assert len(replies) == 9
     assert len(entries) == 1 + 12
-    if _hot.MODE == "compiled":
-        # The first of each kind is the handler's.
-        assert taken[-2:] == [4, 4]
+    # The first of each kind is the handler's.
+    assert taken[-2:] == [4, 4]
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_signed_sends_like_one_that_was_allowed_are_a_run(run: Any, tmp_path: Path) -> None:
+def test_signed_sends_like_one_that_was_allowed_are_a_run(tmp_path: Path) -> None:
     """The first send of an account to a topic is looked at by the rules; those of the next read are one call's."""
-    counted, taken = counting(run)
+    counted, taken = counting(_hot.SendRun)
     reads = [
         b"".join(Sent(signer=name, code=code).frame(10 * read + number) for number in range(4))
         for read, (name, code) in enumerate([("may", 310), ("may", 310), ("some", 310), ("some", 310), ("may", 10)])
     ]
-    with signatures_of(run):
-        replies, *_ = asyncio.run(stored(tmp_path, reads, counted, signed=True))
+    replies, *_ = asyncio.run(stored(tmp_path, reads, counted, signed=True))
     assert len(replies) == 20
     assert taken == [0, 4, 0, 4, 0]
 
 
 @pytest.mark.parametrize("signer", ["", "may"])
 def test_batches_like_one_that_was_taken_are_a_run(signer: str, tmp_path: Path) -> None:
-    """What the messages of a batch have in common is read once; this is the compiled twin's alone."""
+    """What the messages of a batch have in common is read once."""
     counted, taken = counting(_hot.SendRun)
     many = batched(*((b"b", KEYED % (n, n) + b"\x02x\x01" + b"x" * 900) for n in range(75)))
     body = batched((b"b", KEYED % (1, 1)))
@@ -401,10 +384,10 @@ def test_batches_like_one_that_was_taken_are_a_run(signer: str, tmp_path: Path) 
     store = {"mapped_file_size_commit_log": 1 << 20}
     replies, *_ = asyncio.run(stored(tmp_path, reads, counted, signed=bool(signer), **store))
     assert len(replies) == 11
-    if _hot.MODE == "compiled" and signer:
+    if signer:
         # Plain sends have a grant of their own, which the first of them gets from the rules.
         assert taken == [0, 1, 0, 0, 0, 0, 1]
-    elif _hot.MODE == "compiled":
+    else:
         # The first of each kind is the handler's, and so is what needs more of the log than is prepared. A frame of
         # more than 64 KiB is looked at when its first part comes, and when it is whole.
         assert taken == [0, 4, 0, 0, 0, 0, 1]

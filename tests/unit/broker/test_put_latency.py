@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from broker_bench import Bench, OpenBench, Peer
@@ -47,13 +48,16 @@ async def test_the_broker_shows_how_long_its_puts_took(bench: Bench, peer: Peer)
 
     # The first message makes the topic; the short way is that of those behind it.
     await peer.send("T")
-    plain = bench.store.execute
 
-    def slow(*run: Any, **more: Any) -> Any:
-        bench.clock.advance(0.025)
-        return plain(*run, **more)
+    def slow(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def store(*records: Any, **more: Any) -> Any:
+            bench.clock.advance(0.025)
+            return plain(*records, **more)
 
-    bench.store.execute = slow  # type: ignore[method-assign]
+        return store
+
+    bench.store.execute = slow(bench.store.execute)  # type: ignore[method-assign]
+    bench.store.append = slow(bench.store.append)  # type: ignore[method-assign]
     await peer.send("T")
     await asyncio.sleep(60)
     bench.stats.sample(bench.clock.now_ms())
