@@ -123,7 +123,7 @@ class Appender:
             ProtocolError: the encoded members of a batch are malformed.
         """
         if isinstance(records, RecordBatch):
-            return self._append_batch(records.common, records.members)
+            return self._append_encoded(records) or self._append_members(records)
         refusal = self._flags.refusal
         if refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
@@ -172,12 +172,13 @@ class Appender:
         elif len(dispatcher.pending) * together > BACKLOG_LIMIT:
             dispatcher.run(SLICE_RECORDS, 1.0)
 
-    def _append_encoded(self, common: NewRecord, members: bytes | memoryview) -> PutResult | None:
+    def _append_encoded(self, batch: RecordBatch) -> PutResult | None:
         """Store a batch without taking it apart; None, and nothing is stored, when a message of it is not plain."""
+        common, members = batch.common, batch.members
         queue = self._queues.find(common.topic, common.queue_id)
         if queue is None or self._flags.refusal is not None or self._amends or self._durability.refuses:
             return None
-        if common.sys_flag & TRANSACTION_BITS:
+        if common.sys_flag & TRANSACTION_BITS or not isinstance(members, bytes | memoryview):
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
         # Else a batch that is larger than what is prepared would be taken apart.
@@ -252,26 +253,23 @@ class Appender:
                 self.on_append()
         return start, replies, count, end_offset, awaited
 
-    def _append_batch(
-        self, record: NewRecord, encoded: bytes | memoryview | Sequence[tuple[int, Octets, Octets]]
-    ) -> PutResult:
-        """Store the members of a batch; see `RecordBatch`."""
-        if isinstance(encoded, bytes | memoryview):
-            result = self._append_encoded(record, encoded)
-            if result is not None:
-                return result
-            encoded = decode_batch(encoded)
+    def _append_members(self, batch: RecordBatch) -> PutResult:
+        """Store the members of a batch one by one, all in one segment."""
+        record, members = batch.common, batch.members
+        entries: Sequence[tuple[int, Octets, Octets]] = (
+            decode_batch(members) if isinstance(members, bytes | memoryview) else members
+        )
         refusal = self._flags.refusal
         if refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
         lacking = self._durability.refusal(record.properties, self._log.end)
         if lacking is not None:
             return lacking
-        members = []
+        records = []
         total = 0
         limit = self._settings.max_message_size
         shared = record.properties
-        for flag, body, own in encoded:
+        for flag, body, own in entries:
             properties = bytes(own)
             if shared:
                 if properties and not properties.endswith(b"\x02"):
@@ -288,13 +286,13 @@ class Appender:
             )
             if len(member.body) > limit or len(properties) > MAX_PROPERTIES:
                 return refuse_message(member, limit)
-            members.append(member)
+            records.append(member)
             total += len(member.body)
-        refused = refuse_batch(record, len(members), total, limit)
+        refused = refuse_batch(record, len(records), total, limit)
         if refused is not None:
             return refused
         queue = self._queue_for(record)
-        return queue if isinstance(queue, PutResult) else self._put_each(queue, members)
+        return queue if isinstance(queue, PutResult) else self._put_each(queue, records)
 
     def _append_inner_batch(self, queue: ConsumeQueue, record: NewRecord) -> PutResult:
         """Store a batch that is one record (store.md §16.2)."""
