@@ -41,7 +41,7 @@ class PullHandler(Handler):
         self.runs = PullRuns(services, self._held)
 
     def fast_paths(self) -> Mapping[int, FastPath]:
-        """Serve the pulls of consumers whose last pull was served by `runs`."""
+        """Return the function that serves pulls under the plans that this handler has made."""
         return {RequestCode.PULL_MESSAGE: self.runs.serve}
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)

@@ -76,7 +76,6 @@ class SendHandler(Handler):
         self._rng = services.rng
         self._plans = SendPlans(services)
         self._ordinary = self._plans.by_topic
-        self._append = self._store.append
         self._times_put = True  # whether the next put is timed
         self._unusual_due = 0.0
         self.settings_changed()
@@ -120,7 +119,7 @@ class SendHandler(Handler):
             if plain is None:
                 return self._unusual(connection, command, header)
             record, waits = plain
-            result = self._timed_append(record) if self._times_put else self._append(record)
+            result = self._timed_append(record) if self._times_put else self._store.append(record)
             if result.status is not PutStatus.PUT_OK:
                 return self._refused(command, result)
             plan.counts[queue_id] += 1
@@ -146,7 +145,7 @@ class SendHandler(Handler):
 
     @serves(RequestCode.SEND_BATCH_MESSAGE)
     def send_batch(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Store a batch and say where its messages are."""
+        """Store a batch and reply with the ids of its messages."""
         header = command.header
         if header is None or not header.batch:
             return self.send(connection, command)
@@ -161,15 +160,15 @@ class SendHandler(Handler):
             return command.reply(error.code, error.remark, self._marks)
 
     def fast_paths(self) -> Mapping[int, FastPath]:
-        """Serve the ordinary sends of a read by one call; in pure mode each send takes its handler."""
+        """Return the function that serves the ordinary sends of a read by one call; in pure mode there is none."""
         return {} if MODE == "pure" else dict.fromkeys(_SENDS, self.serve_run)
 
     def serve_run(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
-        """Serve the ordinary sends at the front of what was read from a connection by one call (ADR 0022).
+        """Serve the ordinary sends at the front of a read by one call (docs/adr/0022, 0033).
 
         Args:
             connection: of the sender.
-            buffer: what was read.
+            buffer: the read.
             start: where its first frame begins.
             end: where it ends.
 
