@@ -107,7 +107,7 @@ class Appender:
         self._framed = isinstance(log, FramedLog)
         self.on_append: Callable[[], None] | None = None
         self._appends_crc = settings.enabled_append_prop_crc
-        # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
+        # Whether the store adds to records: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
 
     def append(self, records: NewRecord | RecordBatch, plan: AppendPlan = OF_CLIENTS) -> PutResult:
@@ -181,7 +181,7 @@ class Appender:
         if common.sys_flag & TRANSACTION_BITS or not isinstance(members, bytes | memoryview):
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
-        # Else a batch that is larger than what is prepared would be taken apart.
+        # A batch larger than the prepared part of the log would be taken apart.
         self._log.look_ahead(2 * len(members))
         put: Callable[..., Any] = put_entry_batch if self._framed else put_batch
         result: PutResult | None = put(self._log, queue, common, members, most, stored, pending, _DONE)
@@ -205,7 +205,7 @@ class Appender:
     ) -> tuple[int, bytes, int, int, list[tuple[SendTarget, int]]]:
         """Run an executor of sends over the front of a read; it stops at the first send that is not ordinary.
 
-        All sends have one store time. Consumers can read those that are dispatched at once, on return.
+        All sends have one store time. On return, consumers can read the sends that were dispatched at once.
 
         Args:
             run: the executor; the further arguments are those of `SendRun.store`.

@@ -29,7 +29,7 @@ class ColdRead(Awaitable[GetResult]):
     """A read that needs the disk: pages that have left the memory, or stray units that must be rebuilt.
 
     Awaiting it returns the `GetResult`, and other requests are served meanwhile. It raises StoreError when the store is
-    closed before that, or when the disk cannot be read. Nothing happens when it is dropped.
+    closed before that, or when the disk cannot be read. Dropping it has no effect.
 
     Args:
         fetched: reads from the disk.
@@ -52,7 +52,7 @@ class ColdRead(Awaitable[GetResult]):
 
 
 class Reader:
-    """Reads queues: `read` is the one entry for what is in memory, on the disk or to be mended.
+    """Reads queues: `read` is the one entry for ranges in memory, ranges on the disk and stray units.
 
     Args:
         log: the commit log.

@@ -84,8 +84,8 @@ class RecordBatch(msgspec.Struct):
     """Several messages of one queue, stored one behind the other in one segment (store.md §16.1).
 
     Attributes:
-        common: what the messages have in common. Its body, flag and tags are not used; its properties are added behind
-            those of each message.
+        common: the fields that the messages share. Its body, flag and tags are not used; its properties are added
+            behind those of each message.
         members: the messages as they travel (wire.md §4.5), or flag, body and property string of each.
     """
 
@@ -94,7 +94,7 @@ class RecordBatch(msgspec.Struct):
 
 
 class AppendPlan(NamedTuple):
-    """What the caller of an append has decided about its records.
+    """The decisions of the caller of an append about its records.
 
     Attributes:
         bounded: whether `maxMessageSize` bounds their bodies.
@@ -110,7 +110,7 @@ OF_BROKER: Final = AppendPlan(bounded=False)
 
 
 class ReadRequest(msgspec.Struct):
-    """What a reader wants of a queue, within the limits of one read (store.md §14.1).
+    """A range of a queue, a filter and limits of one read (store.md §14.1).
 
     Attributes:
         topic: topic.

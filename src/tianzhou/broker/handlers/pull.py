@@ -30,7 +30,7 @@ _FORBIDDEN_BROKER, _FORBIDDEN_GROUP, _FORBIDDEN_TOPIC = range(1, 4)
 
 
 class PullHandler(Handler):
-    """Gives consumers what their queues hold; `runs` serves pulls that are like those that were served before."""
+    """Serves pulls of consumers; `runs` serves further pulls under the plans that this handler has made."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -121,7 +121,7 @@ class PullHandler(Handler):
         header = request.header
         reading = self._store.read(ReadRequest(header.topic, header.queue_id, 0, 1))
         first = reading if isinstance(reading, GetResult) else await reading
-        # As for a new group: what is still in memory is wanted, a log that has to be read from the disk is not.
+        # As for a new group: begin at the first message while it is in memory, else at the end.
         end = max(self._store.max_offset(header.topic, header.queue_id), 0)
         offset = end if first.suggest_slave else 0
         place = header.consumer_group, header.topic, header.queue_id

@@ -1,8 +1,8 @@
 """Sends: codes 10, 310 and 320 (broker.md §7, wire.md §4).
 
 `SendHandler.send` is the hot path: an ordinary message to a known topic goes from header to log in one function,
-without a full parse of its properties. Whatever is not ordinary (a new topic, a retry topic, a delay, a
-transaction) takes `_unusual`, which does the same at leisure.
+without a full parse of its properties. All other messages (a new topic, a retry topic, a delay, a transaction) take
+`_unusual`, which parses them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SendHandler(Handler):
 
     @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Store a message and say where it is."""
+        """Store a message and reply with its place."""
         try:
             if self._settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
                 self._refuse_more()
@@ -399,7 +399,7 @@ class SendHandler(Handler):
         """Store a batch as one record (store.md §16.2).
 
         Args:
-            command: the request, whose body is stored as it is.
+            command: the request; its body is stored unchanged.
             record: without body and properties.
             shared: properties of the batch.
             count: messages in it.

@@ -63,7 +63,7 @@ class HeldPull(DeferredReply):
         self.key = header.consumer_group, header.topic, header.queue_id
 
     def follow(self, arrived: Watermark) -> None:
-        """Read again when the queue, whose end `arrived` is, has grown beyond what was found."""
+        """Read again when the queue, whose end `arrived` is, has grown beyond the last read."""
         self._arrived = arrived
         self._waits = True
         found = self.found
@@ -208,7 +208,7 @@ class HeldPulls:
         """End the pulls of a queue now, because the group's offset was reset."""
         self._deadlines.expire_now(self._held.get((group, topic, queue_id), ()))
 
-    # what a held pull is answered with
+    # replies of held pulls
 
     def next_reply(self, pull: HeldPull) -> Reply:
         """Return the reply to a pull whose queue has grown; None when no new message is for it."""
