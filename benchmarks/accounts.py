@@ -1,4 +1,4 @@
-"""Access control of a broker that is measured: what it starts with, what it is told, what the load tool signs with."""
+"""Access control of the measured broker: its initial settings, its users, and the account of the load tool."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SIGNS: Final = f" -A {NAME}:{SECRET}"
 """Options of the load tool."""
 _ROOT, _ROOT_SECRET = "benchmark-root", "benchmark-root-secret"
 _OTHERS: Final = 100
-"""Topics the account may use as well, so that what is looked up has a size."""
+"""Number of further topics the account may use, so that rule look-ups search a table of realistic size."""
 
 
 def settings(access: str, folder: Path) -> dict[str, object]:
-    """Entries of `broker.conf`.
+    """Return the entries of `broker.conf`.
 
     Args:
         access: `accounts` in a file as in RocketMQ 4.x, `users` with policies as in 5.3, or empty for none.
-        folder: where the file of the accounts goes.
+        folder: folder of the accounts file.
     """
     if access == "accounts":
         topics = ["BenchmarkTest=PUB", *(f"topic{number}=PUB|SUB" for number in range(_OTHERS))]
@@ -38,7 +38,7 @@ def settings(access: str, folder: Path) -> dict[str, object]:
 
 
 def make_users(port: int) -> None:
-    """Make the user that the load tool signs as, and its policies, at a broker with the settings of `users`."""
+    """Create the user that the load tool signs as, and its policies, at a broker with the settings of `users`."""
     _tianzhou(port, "users", "create", NAME)
     topics = [f"Topic:topic{number}" for number in range(_OTHERS)]
     resources = [part for topic in ("Topic:Benchmark*", *topics) for part in ("--resource", topic)]

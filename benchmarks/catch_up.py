@@ -1,6 +1,6 @@
-"""How fast an empty slave copies its master's log, and takes its records into queues and index.
+"""Speed of an empty slave that copies its master's log, and dispatches its records to queues and index.
 
-Two processes, as two brokers would be, on one machine: the master's store is filled first and read from memory.
+Master and slave are two processes on one machine. The master's store is filled first and read from memory.
 
     .venv/bin/python benchmarks/catch_up.py --mib 1024 --body 1024
     .venv/bin/python benchmarks/catch_up.py --mib 512 --body 100
@@ -93,7 +93,7 @@ async def follow(folder: Path, port: int, size: int, batch: int, profile: str) -
 
 
 def main() -> None:
-    """Fill, copy, say how long it took."""
+    """Fill the master, copy its log to the slave, and print the duration."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=1024, help="bytes of the log, MiB")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body")

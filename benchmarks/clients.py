@@ -5,12 +5,13 @@
     .venv/bin/python benchmarks/clients.py --ways one,push --brokers tianzhou --clients ours,cpp --rounds 1
     .venv/bin/python benchmarks/clients.py --markdown docs/performance.md --json clients.json
 
-Three ways: `one`, a send after the other; `in256`, 256 tasks that each await their send; `push`, messages pushed one
-by one to a handler that counts them. Bodies of 1 KiB, 8 queues, each measurement a process of its own, whose CPU time
+Three ways: `one`, a send after the other; `in256`, 256 tasks that each await their send; `push`, messages pushed one by
+one to a handler that counts them. Bodies of 1 KiB, 8 queues, each measurement a process of its own, whose CPU time
 counts, with all its threads. Brokers are Apache's 5.3.3 (needs Java and Maven) and ours in compiled mode. The C++
 client is the wheel `rocketmq` of the interop tests, in an environment of its own; its library has no asyncio, so it is
-left out of `in256`, and it cannot be told to begin with what is stored, so its messages are sent while it consumes: it
-is measured from the first that comes. What cannot be run is named with its reason; nothing is estimated.
+left out of `in256`, and it cannot start from the first stored message, so its messages are sent while it consumes and
+its measurement begins with the first message received. The report names each measurement that cannot run, with the
+reason; nothing is estimated.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ TIMES_CPP = 5.0
 CLIENTS = {"ours": "our client", "pure": "our client, pure mode", "cpp": "C++ client"}
 BROKERS = ("tianzhou", "apache")
 LISTS = {"ways": tuple(WAYS), "brokers": BROKERS, "clients": tuple(CLIENTS)}
-"""Options that are comma lists, and what each may hold."""
+"""Options that are comma lists, with the allowed names of each."""
 BODY = b"x" * 1024
 BATCH = 32
 WARM_S = 1
@@ -55,7 +56,7 @@ Figures = dict[str, float]
 
 
 def figures(count: int, seconds: float, cpu_s: float) -> Figures:
-    """What a session prints."""
+    """Return the figures that a session prints."""
     return {"msgs_per_s": count / seconds, "cpu_us_per_msg": cpu_s / count * 1e6}
 
 
@@ -63,7 +64,7 @@ def figures(count: int, seconds: float, cpu_s: float) -> Figures:
 
 
 async def send(namesrv: str, topic: str, seconds: float, tasks: int) -> Figures:
-    """Send from so many tasks for so long, warmed."""
+    """Send from `tasks` tasks for `seconds` seconds, after a warm-up."""
     from tianzhou import Message, Producer
 
     message = Message(topic, BODY)
@@ -86,7 +87,7 @@ async def send(namesrv: str, topic: str, seconds: float, tasks: int) -> Figures:
 
 
 async def fill(namesrv: str, topic: str, count: int) -> Figures:
-    """Make a topic and put messages there, in batches."""
+    """Create a topic and store messages in it, in batches."""
     from tianzhou import Message, Producer
     from tianzhou.admin import Admin
 
@@ -105,7 +106,7 @@ async def fill(namesrv: str, topic: str, count: int) -> Figures:
 
 
 async def push(namesrv: str, topic: str, count: int) -> Figures:
-    """Consume so many messages that are there already."""
+    """Consume `count` messages that are already stored."""
     from tianzhou import PushConsumer
     from tianzhou.model import ConsumeFromWhere
 
@@ -155,7 +156,7 @@ def cpp_one(namesrv: str, topic: str, seconds: float) -> Figures:
 
 
 def cpp_push(namesrv: str, topic: str, count: int) -> Figures:
-    """Consume with the C++ client until so many have come; says `ready` when messages may be sent."""
+    """Consume `count` messages with the C++ client; print `ready` when messages may be sent."""
     library = importlib.import_module("rocketmq.client")
     began = cpu = ended = cpu_ended = 0.0
     seen = 0
@@ -173,7 +174,7 @@ def cpp_push(namesrv: str, topic: str, count: int) -> Figures:
     consumer.set_thread_count(2)
     consumer.subscribe(topic, consume)
     consumer.start()
-    time.sleep(5)  # it tells nobody when the queues are its own
+    time.sleep(5)  # it has no event for an assignment
     print("ready", flush=True)
     limit = time.monotonic() + PATIENCE_S
     while not ended and time.monotonic() < limit:
@@ -203,7 +204,7 @@ def session(name: str, namesrv: str, topic: str, amount: float) -> Figures:
 
 
 class Run:
-    """All that one run measures, and what it could not."""
+    """All measurements of one run, and the reasons for the missing ones."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -219,13 +220,13 @@ class Run:
                 self.note(f"not run: the C++ client: {error}")
 
     def note(self, text: str) -> None:
-        """Keep what the reader has to know."""
+        """Store a note for the report."""
         self.failed = True
         self.notes.append(text)
         print(text, file=sys.stderr, flush=True)
 
     def measure(self, work: Path) -> None:
-        """All rounds."""
+        """Run all rounds."""
         for number in range(self.arguments.rounds):
             for broker in in_turn(self.arguments.brokers, number):
                 try:
@@ -279,7 +280,9 @@ class Run:
         return _told(process)
 
     def table(self) -> str:
-        """The figures as a Markdown table: medians, our client beside the C++ one, and what is wanted of it."""
+        """Return the figures as a Markdown table: medians, the ratio of our client to the C++ client, and the
+        target.
+        """
         clients = self.arguments.clients
         ratio = "ours" in clients and "cpp" in clients
         head = ["way", "broker", "figure", *(CLIENTS[client] for client in clients), *(["ours / C++"] if ratio else [])]
@@ -304,7 +307,7 @@ class Run:
             cells.append(f"{times:.2f}x" if times else "")
         if figure != "msgs_per_s":
             return [*cells, "", ""]
-        # How many a second is wanted of our client at our broker; how many times as many, at both.
+        # Target in messages a second of our client at our broker; target ratio at both brokers.
         least = WANTED[way] if broker == "tianzhou" else 0
         wanted = [f"≥ {least:,}"] * bool(least) + [f"≥ {TIMES_CPP:g}x"] * bool(times)
         if ours is None or not wanted:
@@ -313,7 +316,7 @@ class Run:
         return [*cells, ", ".join(wanted), "met" if met else "**not met**"]
 
     def markdown(self, machine: dict[str, str]) -> str:
-        """What goes into `docs/performance.md`."""
+        """Return the section for `docs/performance.md`."""
         arguments = self.arguments
         how = (
             f"{arguments.rounds} rounds, medians; {arguments.secs} s a sending way after {WARM_S} s of warming, "
@@ -324,10 +327,10 @@ class Run:
 
 
 def _told(process: subprocess.Popen[str]) -> Figures:
-    """What a session has printed.
+    """Return the figures that a session has printed.
 
     Raises:
-        CannotRunError: nothing.
+        CannotRunError: the session printed no figures, or did not end in time.
     """
     try:
         out, err = process.communicate(timeout=2 * PATIENCE_S)
@@ -343,7 +346,7 @@ def _told(process: subprocess.Popen[str]) -> Figures:
 
 
 def parsed() -> argparse.Namespace:
-    """The arguments, with what depends on others filled in."""
+    """Return the parsed arguments, with defaults that depend on other options."""
     parser = parser_of(__doc__)
     for name, known in LISTS.items():
         parser.add_argument(f"--{name}", default=",".join(known), help=f"comma list of {', '.join(known)}; default all")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a command of a terminal takes of a processor: user and system time of its process, median of ten."""
+"""Processor time of terminal commands: user and system time of the process, median of ten."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS = (
 
 
 def cpu_s(command: list[str], environment: dict[str, str]) -> float:
-    """User and system time of a process, seconds."""
+    """Return user and system time of a process in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -43,7 +43,7 @@ def main() -> None:
         admin.groups.create("billing")
         admin.groups.reset("billing", "orders", to_earliest=True)
         environment = {**os.environ, "TIANZHOU_NAMESRV": cluster.namesrv_addr}
-        # An installation has its byte code; without it a command takes twice as long.
+        # An installed package has its byte code. Without it a command takes twice as long.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         lines = {"`python -c pass`": [sys.executable, "-c", "pass"]}
         lines |= {f"`tianzhou {words}`": [*program, *words.split()] for words in COMMANDS}

@@ -11,12 +11,12 @@
     .venv/bin/python benchmarks/compare.py --sides tianzhou,floor --lines put8x32,pull8x4 --rounds 3
 
 Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round restarts each server for
-each group of lines, warms it and runs its lines; the side that begins changes from round to round. What is printed is
-the median over the rounds, the ratio to Apache's broker in the same run, and whether what is wanted of the compiled
-mode is met. What cannot be run is named with its reason; nothing is estimated. A run that is interrupted reports what
-it has, and `--json` is written after every group. `--sides tianzhou` measures one side alone, which proves nothing but
-is quick. The side `floor` is a server in C that reads, stores and writes the same bytes and does nothing else
-(`floor.c`): what the machine itself takes for them. It has the lines of a plain server only.
+each group of lines, warms it and runs its lines; the side that begins changes from round to round. The table has the
+median over the rounds, the ratio to Apache's broker in the same run, and whether the compiled mode meets its target.
+The report names each measurement that cannot run, with the reason; nothing is estimated. A run that is interrupted
+reports the finished rounds, and `--json` is written after every group. `--sides tianzhou` measures one side alone,
+which proves nothing but is quick. The side `floor` is a server in C that reads, stores and writes the same bytes and
+does nothing else (`floor.c`): the cost of the machine itself. It has the lines of a plain server only.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ FULL = 0.85
 
 
 class Run:
-    """Everything one run measures, and what it could not.
+    """All measurements of one run, and the reasons for the missing ones.
 
     Args:
-        arguments: as parsed.
+        arguments: parsed options of the command line.
         work: scratch folder on the disk that is measured.
-        sides: which of `SIDES`, in order.
-        lines: which lines.
-        left_out: what is not run, and why.
+        sides: names from `SIDES`, in order.
+        lines: lines to measure.
+        left_out: reasons for lines that are not run.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Run:
         self._stolen = {side: Stolen() for side in sides}
 
     def measure(self) -> None:
-        """All rounds, all sides, all groups of lines; returns early only when interrupted."""
+        """Run all rounds, all sides and all groups of lines; return early only when interrupted."""
         self.machine = describe(self.work)
         self.machine["fresh memory"] = touch_memory(self.work)
         self.machine["disk"] = in_words(disk_limit(self.work, 3 if self.arguments.short else 10))
@@ -93,7 +93,7 @@ class Run:
         self.machine["fresh memory, at the end"] = touch_memory(self.work)
 
     def _group(self, side: str, name: str, program: Path) -> None:
-        """One server, and the lines that run on it."""
+        """Start one server and run its lines."""
         setting, lines = SERVERS[name], [line for line in self.lines if line.server == name]
         if side == "floor":
             if name != "plain":
@@ -110,7 +110,8 @@ class Run:
             self._cannot(side, ", ".join(line.name for line in lines), error)
             return
         try:
-            # The server of `start` is that of the plain lines; what is stored shows in how long a start takes.
+            # The line `start` is measured on the server of the plain lines. The figures of a store with segments show
+            # how its size slows the start.
             if START in lines:
                 self._keep(side, START.name, start_s=server.start_s, idle_anon_mb=server.idle_anon_mb)
             if setting.segments:
@@ -204,12 +205,12 @@ class Run:
         self._note(f"not run: {lines}, {SIDES[side]}: {error}")
 
     def write_json(self) -> None:
-        """Write every figure of every round, where somebody asked for it."""
+        """Write every figure of every round to the file of `--json`, if given."""
         whole = {"machine": self.machine, "options": self.options(), "notes": self.notes, "rounds": self.rounds}
         write_json(self.arguments.json, whole)
 
     def options(self) -> str:
-        """How it was measured, for the reader of the table."""
+        """Return how the run was measured, for the reader of the table."""
         arguments = self.arguments
         cores = (
             f"broker on core {BROKER_CORE}, load tool and name server on core {LOAD_CORE}"
@@ -226,13 +227,13 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What the table is called."""
+        """Return the title of the table."""
         if self.arguments.groups:
             return "Groups and pairs"
         return "Pinned to one core each" if self.arguments.pin else "All cores free"
 
     def markdown(self) -> str:
-        """What goes into `docs/performance.md`."""
+        """Return the section for `docs/performance.md`."""
         titles = {side: SIDES[side] for side in self.sides}
         parts = [
             f"### {self.title}\n",
@@ -247,14 +248,14 @@ class Run:
 
 
 def hot_mode() -> str:
-    """Which of the two modes our package runs in on the side `tianzhou`."""
+    """Return the mode, compiled or pure, of our package on the side `tianzhou`."""
     command = [sys.executable, "-c", "from tianzhou import _hot; print(_hot.MODE)"]
     env = {**os.environ, "TIANZHOU_PURE": "0"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.strip()
 
 
 def parsed() -> argparse.Namespace:
-    """The arguments, with what depends on others filled in."""
+    """Return the parsed arguments, with defaults that depend on other options."""
     parser = parser_of(__doc__)
     parser.add_argument("--lines", default="", help="comma list of " + ", ".join(LINES) + "; default all")
     parser.add_argument("--sides", default="apache,tianzhou,pure", help="comma list of " + ", ".join(SIDES))

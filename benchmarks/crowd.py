@@ -13,7 +13,7 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
 MEMBERS = 10
-"""Consumers of a group, which is also how many queues its topic has."""
+"""Consumers of a group, which is also the number of its topic's queues."""
 HEARTBEAT_S = 30.0
 POLL_MS = 60_000
 CONNECTS_AT_ONCE = 200
@@ -53,8 +53,8 @@ class Consumer(asyncio.Protocol):
     """A consumer as the broker sees it: a connection, heartbeats, and a long poll on one queue.
 
     Args:
-        number: which one; `MEMBERS` of them are a group with a topic of its own.
-        crowd: all of them.
+        number: number of the consumer; `MEMBERS` of them are a group with a topic of its own.
+        crowd: all consumers.
     """
 
     def __init__(self, number: int, crowd: Crowd) -> None:
@@ -78,7 +78,7 @@ class Consumer(asyncio.Protocol):
         self.transport.write(heartbeat(self.client, self.group, self.topic, HEARTBEAT_OPAQUE))
 
     def poll(self) -> None:
-        """Ask for what comes next in the queue, and wait for it."""
+        """Send a long poll for the next message of the queue."""
         self.transport.write(long_poll(self.group, self.topic, self.queue, self.offset, POLL_OPAQUE, POLL_MS))
 
     def data_received(self, data: bytes) -> None:
@@ -96,7 +96,7 @@ class Consumer(asyncio.Protocol):
                 self.polled(reply)
 
     def polled(self, reply: Command) -> None:
-        """A poll was answered: with a message, or because nothing came."""
+        """Handle the reply to a poll: a message, or the end of the wait time."""
         self.crowd.polls += 1
         if reply.code == ResponseCode.SUCCESS:
             self.offset = int(reply.fields["nextBeginOffset"])
@@ -110,7 +110,7 @@ class Consumer(asyncio.Protocol):
 
 
 class Crowd:
-    """Consumers that are there and have nothing to do."""
+    """Idle connected consumers."""
 
     def __init__(self) -> None:
         self.consumers: list[Consumer] = []
@@ -122,7 +122,7 @@ class Crowd:
         self.arrived = asyncio.Event()
 
     async def join(self, port: int, count: int) -> float:
-        """Connect them all to a port and have each say who it is; returns the seconds that took."""
+        """Connect all of them to a port and send their heartbeats; return the duration in seconds."""
         loop, began = asyncio.get_running_loop(), time.monotonic()
         for first in range(0, count, CONNECTS_AT_ONCE):
             made = await asyncio.gather(
@@ -167,7 +167,7 @@ class Crowd:
 
 
 async def until(condition: Callable[[], bool], limit_s: float = 120) -> None:
-    """Return once a condition holds; end the process when that takes too long."""
+    """Return once a condition is true; end the process when the limit is over."""
     end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:

@@ -1,27 +1,27 @@
-"""How a group of three bears what goes wrong, under load: what it loses, and how long nothing is acknowledged.
+"""Faults in a group of three under load: lost messages, and the longest time without an acknowledged send.
 
     .venv/bin/python benchmarks/failover.py --kinds leader-killed,all-killed --rounds 20 --json failover.jsonl
 
 Each round does one thing to a group of three of our brokers, as processes on this machine, while producers send to it:
 
-    leader-killed     SIGKILL, started again when others have taken over
+    leader-killed     SIGKILL, started again after a new leader is elected
     follower-killed   SIGKILL of one of the two others, started again a second later
     leader-stopped    SIGSTOP for 5 to 40 s (--stop), then SIGCONT
     follower-stopped  SIGSTOP of one of the two others, as long
-    leader-cut-off    no member reaches the leader, nor it them; clients reach all
-    leader-one-way    what the leader sends the others is lost, or, every other round, what they send it
+    leader-cut-off    leader and followers cannot reach each other; clients reach all
+    leader-one-way    packets from the leader to the followers are lost; every other round, the other direction
     all-killed        SIGKILL of all at once, all started again
-    operator          an action by lot: restarts in order, empty, older and foreign folders, a list of members with the
-                      member alone, a disk of the leader that refuses; a topic is made and an offset committed before
+    operator          a random action: restarts in order, empty, older and foreign folders, a member list with the
+        member alone, a full disk at the leader; before it, a topic is created and an offset committed
 
-A round begins when all members follow one leader and have what it has. Its figure is the longest time without an
-acknowledged send in it, up to where all are together again. After --rounds-of-a-group rounds the load ends and all is
-compared: each acknowledged message has to be where it was acknowledged, no queue may have an offset twice, members must
-have the same bytes in their logs and queues, and the leader serves all of it. The exit code is 1 when something is not
-so, and the folder of that group is left to look at.
+A round begins when all members follow one leader and have its whole log. Its figure is the longest time without an
+acknowledged send until all members follow one leader again. After --rounds-of-a-group rounds the load ends and the
+comparison begins: each acknowledged message must have the queue and offset of its acknowledgement, no queue may have an
+offset twice, members must have the same bytes in their logs and queues, and the leader must serve all messages. When a
+check fails, the exit code is 1, and the folder of that group is not removed.
 
---json FILE gets a line for each round and each comparison at once. With the file of a run that was broken off, the
-rounds that it has are not made again. `--timers own` is dLegerHeartBeatTimeIntervalMs=250, dLegerMinVoteIntervalMs=50,
+--json FILE gets a line immediately after each round and each comparison. With the file of an interrupted run, the
+rounds in it are not repeated. `--timers own` is dLegerHeartBeatTimeIntervalMs=250, dLegerMinVoteIntervalMs=50,
 dLegerMaxVoteIntervalMs=200; `default` is DLedger's own times.
 """
 
@@ -59,12 +59,12 @@ from faults.operators import Operator
 TOPIC, QUEUES = "Failover", 8
 OWN_TIMERS = {"dLegerHeartBeatTimeIntervalMs": 250, "dLegerMinVoteIntervalMs": 50, "dLegerMaxVoteIntervalMs": 200}
 CALM_S = 1.0
-"""Seconds of load before anything is done."""
+"""Seconds of load before the fault."""
 WARM_S = 3.0
-"""Seconds that the load gets to begin."""
+"""Seconds of warm-up of the load."""
 WRONG = ("lost", "misplaced", "doubled", "missing", "different", "unreadable")
 SHOWN = 20
-"""Of what is wrong, so much is written down."""
+"""Maximum number of findings written per kind."""
 
 
 @dataclass
@@ -72,14 +72,14 @@ class Round:
     """The figures of a round.
 
     Attributes:
-        kind: what was done.
+        kind: kind of the fault.
         timers: `own` or `default`.
-        gap_s: longest time without an acknowledged send.
-        gap_at_s: when that began, from what was done on.
-        fault_s: from what was done to its end.
-        whole_s: from there until all members were together again.
-        acknowledged: messages of the round.
-        rate: messages/s in the calm before.
+        gap_s: longest time without an acknowledged send, in seconds.
+        gap_at_s: start of that gap, in seconds after the fault.
+        fault_s: duration of the fault.
+        whole_s: seconds from the end of the fault until all members followed one leader again.
+        acknowledged: messages acknowledged in the round.
+        rate: messages/s before the fault.
     """
 
     kind: str
@@ -93,10 +93,10 @@ class Round:
 
 
 class Load:
-    """The process that sends.
+    """The producer process.
 
     Args:
-        group: where to.
+        group: group that gets the messages.
         options: of the command line.
     """
 
@@ -116,14 +116,14 @@ class Load:
 
     @property
     def at(self) -> int:
-        """Where the next acknowledgement will be in the file."""
+        """Return the file position of the next acknowledgement."""
         return self.file.stat().st_size // ACKNOWLEDGED.size * ACKNOWLEDGED.size
 
     def acknowledges(self, since_s: float) -> None:
         """Wait for an acknowledgement after a time.
 
         Raises:
-            GaveUpError: none comes.
+            GaveUpError: no acknowledgement arrives.
         """
 
         def later() -> bool:
@@ -149,10 +149,10 @@ class Rounds:
     """Rounds with one group.
 
     Args:
-        group: it runs, and has the topic.
-        load: it sends.
+        group: running group with the topic.
+        load: running producer process.
         options: of the command line.
-        chance: dice.
+        chance: random generator.
         operator: acts in rounds of the kind `operator`.
 
     Attributes:
@@ -181,10 +181,10 @@ class Rounds:
         }
 
     def run(self, kind: str) -> Round:
-        """One round.
+        """Run one round and return its figures.
 
         Raises:
-            GaveUpError: the group does not come together again.
+            GaveUpError: the members do not follow one leader again.
         """
         group, load = self._group, self._load
         leader = group.whole(TOPIC, QUEUES)
@@ -224,7 +224,7 @@ class Rounds:
         return [number for number in range(self._group.size) if number != leader]
 
     def _taken_over(self, leader: int) -> None:
-        """Wait until the others have a leader of their own, who acknowledges."""
+        """Wait until the other members have a leader that acknowledges messages."""
         until(lambda: self._group.leader(self._others(leader)) is not None, "another leader is elected")
         self._load.acknowledges(time.monotonic())
 
@@ -285,10 +285,10 @@ KINDS = (
 
 
 def compared(group: Group, load: Load) -> Findings:
-    """End the load, wait until all members are together, and compare everything.
+    """End the load, wait until all members have the same log, and compare the stores.
 
     Raises:
-        GaveUpError: the members do not come together, or do not stop.
+        GaveUpError: the members do not reach the same log, or do not stop.
     """
     load.end()
     leader = group.whole(TOPIC, QUEUES)
@@ -321,7 +321,7 @@ class Journal:
                 file.write(json.dumps(line) + "\n")
 
     def compared(self, kind: str, timers: str) -> int:
-        """Rounds whose comparison is there."""
+        """Return the number of rounds with a finished comparison."""
         return sum(
             line["rounds"]
             for line in self.lines
@@ -329,7 +329,7 @@ class Journal:
         )
 
     def table(self) -> str:
-        """All that is known, as a table in Markdown."""
+        """Return all results as a Markdown table."""
         rows = [
             "| kind | timers | rounds | acknowledged | lost | doubled | other | median s | worst s | messages/s |",
             "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -353,7 +353,7 @@ class Journal:
 
 
 def stretch(kind: str, rounds: int, options: argparse.Namespace, journal: Journal) -> bool:
-    """Rounds with a group of their own, and the comparison behind them; whether that found nothing."""
+    """Run rounds with a new group and compare the stores; return whether the comparison found no error."""
     folder = Path(tempfile.mkdtemp(prefix="failover-", dir=options.folder))
     settings: dict[str, object] = dict(OWN_TIMERS if options.timers == "own" else {})
     settings |= dict(pair.split("=", 1) for pair in options.set)
@@ -430,7 +430,7 @@ def main() -> int:
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
     members.limit_s = options.limit
-    # Whoever ends it this way wants its brokers ended, too.
+    # A SIGTERM must also end the brokers, so leave through the context managers.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     journal = Journal(options.json)
     clean = True

@@ -1,4 +1,4 @@
-"""What is measured, on which server, and what is wanted of it against Apache's broker."""
+"""The lines that are measured, the server of each, and the targets relative to Apache's broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accounts import SIGNS
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A bound on one figure: at least or at most so many times Apache's; `absolute`: on the figure itself."""
+    """A bound on one figure: a minimum or maximum ratio to Apache's; `absolute`: a bound on the figure itself."""
 
     figure: str
     least: float | None = None
@@ -27,13 +27,13 @@ class Line:
     """One line of the table.
 
     Args:
-        name: what `--lines` calls it.
-        title: what the table calls it.
-        options: the load tool's.
-        server: which of `SERVERS` it runs on.
-        before: the load tool's options for a run to the end beforehand.
+        name: name in `--lines`.
+        title: title in the table.
+        options: options of the load tool.
+        server: one of `SERVERS`.
+        before: options of a load tool run that ends before the measurement.
         wanted: the bounds.
-        seconds: how long, when the line says so itself.
+        seconds: duration, if the line has its own.
     """
 
     name: str
@@ -47,17 +47,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a server is started for some lines.
+    """The settings of a server for some lines.
 
     Args:
         flush: `async` or `sync`.
-        copies: which of `replicas.COPIES`; empty for one broker alone.
-        warmed: so many times as long as others.
-        segments: segments of 1 GiB that are there before the start (`stored.py`).
-        free_gib: disk space without which its lines are not run.
-        once: in the first round only.
-        short: also with `--short`.
-        access: which of `accounts.ACCESS` decides who may send; empty for none. The load tool signs.
+        copies: one of `replicas.COPIES`; empty for a single broker.
+        warmed: factor on the warm-up time.
+        segments: segments of 1 GiB in the store before the start (`stored.py`).
+        free_gib: disk space in GiB that its lines need.
+        once: whether to run in the first round only.
+        short: whether to run with `--short`, too.
+        access: one of `accounts.ACCESS`; empty for no access control. The load tool signs.
     """
 
     flush: str = "async"
@@ -84,7 +84,7 @@ SERVERS: Final = {
     "sustained": Setting(free_gib=16, once=True, short=False),
 }
 
-# Messages that are there before pulls begin, so that every side reads the same amount.
+# Number of messages stored before pulls begin, so that every side reads the same amount.
 PULLED: Final = "-m batch -n 32 -c 8 -w 4 -T PullTest -M 400000"
 FIGURES: Final = {
     "msgs_per_s": "messages/s",
@@ -174,13 +174,14 @@ GROUPS: Final = ("put64x1", "put8x32", *(name for name, line in LINES.items() if
 FLAT: Final = 1.5
 A_SLAVE: Final = 1.1
 SIGNED: Final = 1 / 0.85
-# The second line's figure against the first's, and how many times worse it may be.
+# Pairs of lines: the figure of the second relative to the first, and the maximum slowdown.
 GROWTH: Final = (
     ("topics10", "topics1000", FLAT),
     ("stored1g", "stored100g", FLAT),
     ("put64x1", "apair64x1", A_SLAVE),
     ("put8x32", "apair8x32", A_SLAVE),
-    # The load tool has its own work with signing; what is asked is what the broker's checks cost.
+    # The load tool needs time to sign, too, so compare signed lines with each other to get the cost of the broker's
+    # checks.
     ("put64x1", "signed64x1", SIGNED),
     ("signed64x1", "accounts64x1", SIGNED),
     ("signed64x1", "users64x1", SIGNED),
@@ -188,10 +189,11 @@ GROWTH: Final = (
 
 
 def chosen(names: str, *, short: bool) -> tuple[list[Line], list[str]]:
-    """The lines of a comma list (empty: all with one broker and no access control), and what is left out and why.
+    """Return the lines of a comma list (empty: all with one broker and no access control), and the reasons for those
+    left out.
 
     Raises:
-        ValueError: there is no line of that name.
+        ValueError: a name is unknown.
     """
     asked = [name.strip() for name in names.split(",") if name.strip()] or [
         name for name, line in LINES.items() if not SERVERS[line.server].copies and not SERVERS[line.server].access

@@ -1,4 +1,4 @@
-"""What a benchmark's reader has to know of the machine: what it is, and what its disk and its memory can do.
+"""The description of the machine for a benchmark's reader: model, disk speed and memory speed.
 
     .venv/bin/python benchmarks/machine.py
 
@@ -25,10 +25,10 @@ PAGE = 4096
 
 
 def describe(folder: Path) -> dict[str, str]:
-    """Name the machine and what runs on it.
+    """Return the machine's model and software versions.
 
     Args:
-        folder: where the stores will be; its file system is named.
+        folder: folder of the stores; the description names its file system.
     """
     memory = int(_field("/proc/meminfo", "MemTotal", "0").split()[0]) / MIB
     return {
@@ -45,7 +45,7 @@ def describe(folder: Path) -> dict[str, str]:
 
 
 class Stolen:
-    """Processor time that the host of a virtual machine took for itself or for others."""
+    """Processor time that a virtual machine's host did not give to it."""
 
     def __init__(self) -> None:
         self._all = self._stolen = 0
@@ -67,7 +67,7 @@ class Stolen:
 
 
 def _processor_times() -> tuple[int, int]:
-    """All processor time since the start, and what of it was stolen, in the kernel's ticks."""
+    """Return all processor time since boot, and the stolen part of it, in kernel ticks."""
     times = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return sum(times), times[-1]
 
@@ -113,11 +113,11 @@ def _file_system(folder: Path) -> str:
 
 
 def touch_memory(folder: Path, mib: int = 512) -> str:
-    """Touch every page of a fresh sparse file through a map, as a log that grows does, MiB by MiB; in words.
+    """Touch every page of a fresh sparse file through a map, MiB by MiB, like a growing log; return a description.
 
-    Twice: as the kernel does it by itself, which reads ahead of each page that is not there (`read_ahead_kb` of the
-    disk, of a sparse file that is zeros), and page by page (MADV_RANDOM), as Tianzhou's broker has it. The longest
-    step is in the p99 of every broker that maps its log.
+    Measure twice: with the kernel's default, which reads ahead of each missing page (`read_ahead_kb` of the disk, zeros
+    for a sparse file), and page by page (MADV_RANDOM), like Tianzhou's broker. The longest step is in the p99 of every
+    broker that maps its log.
     """
     ways = {"by itself": mmap.MADV_NORMAL, "page by page": mmap.MADV_RANDOM}
     texts = []
@@ -145,12 +145,12 @@ def _touch(folder: Path, mib: int, advice: int) -> list[float]:
 
 
 def disk_limit(folder: Path, seconds: float = 10, syncs: int = 500) -> dict[str, float]:
-    """Find what the disk gives to a single writer: MB/s written and synced, and the time of a small append's sync.
+    """Measure the disk for a single writer: MB/s written and synced, and the sync time of a small append.
 
     Args:
-        folder: where to write; what is written is removed again.
-        seconds: how long to write in one go, a sync every 64 MiB.
-        syncs: how many appends of 4 KiB with a sync each.
+        folder: folder of the test file, which is removed afterwards.
+        seconds: duration of the sequential write, with a sync every 64 MiB.
+        syncs: number of appends of 4 KiB with a sync each.
     """
     piece = os.urandom(MIB)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -176,7 +176,7 @@ def disk_limit(folder: Path, seconds: float = 10, syncs: int = 500) -> dict[str,
 
 
 def in_words(disk: dict[str, float]) -> str:
-    """What was measured of the disk, for the machine's description."""
+    """Return the disk figures as text for the machine's description."""
     return (
         f"{disk['disk_mb_per_s']:.0f} MB/s written and synced; 4 KiB appended and synced in "
         f"{disk['sync_p50_us']:.0f} µs (p50), {disk['sync_p99_us']:.0f} µs (p99)"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What metrics cost a broker: processor time of a message at 8 x 32, with and without a page that is read every second.
+"""Cost of a broker's metrics: processor time per message at 8 x 32, with and without a scrape every second.
 
     .venv/bin/python benchmarks/metrics_cost.py               # 60 rounds of sends and of pulls, some minutes
     .venv/bin/python benchmarks/metrics_cost.py --rounds 10
 
 Two servers run at the same time and are loaded in turns, first one and then the other, each first in every other round,
-so that a busy machine is as busy for both. First of all both are left alone, which shows what metrics cost by the
-second: the page, and looks at the loop's lateness; on the way of an ordinary message there is nothing. Shown: ms of a
-processor a second of both when idle, then µs of it a message, of the rounds that cost least and of the one in the
-middle. Wanted: quotients of at most 1.01.
+so that a busy machine is as busy for both. Before that both are idle, which shows the cost of metrics per second: the
+page, and the measurement of the loop's lag. An ordinary message executes no metrics code. The table shows processor
+time of both when idle in ms per second, then in µs per message, for the cheapest tenth of the rounds and for the
+median. Target: ratios of at most 1.01.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODES = {"put": ["-m", "put"], "pull": ["-m", "pull", "-n", "32"]}
 
 
 def serve(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
-    """A started server, and what its ready line says."""
+    """Return a started server and the contents of its ready line."""
     command = [
         sys.executable,
         "-m",
@@ -45,7 +45,7 @@ def serve(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], dict[st
         "--broker-port",
         "0",
     ]
-    # A machine that is busy with others shall make no round fail.
+    # Other load on the machine must not fail a round.
     command += ["--set", "brokerFastFailureEnable=false"]
     process = subprocess.Popen([*command, "-o", "json", *options], stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -53,7 +53,7 @@ def serve(folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], dict[st
 
 
 def processor_s(pid: int) -> float:
-    """Seconds of the processor that all threads of a process have had, to the nanosecond."""
+    """Return the processor time of all threads of a process in seconds, with a resolution of 1 ns."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
@@ -116,7 +116,7 @@ def main() -> None:
             scraper.join()
             end_processes([plain, shown])
         for mode in MODES:
-            # What disturbs a round only ever adds to it: the quicker ones say what a message costs by itself.
+            # Disturbances only add time, so the quick rounds show the cost of the message itself.
             (low, middle), (low_with, middle_with) = (
                 statistics.quantiles(costs[mode, name], n=10)[:5:4] for name in (WITHOUT, WITH)
             )

@@ -17,9 +17,9 @@ from sides import BROKER_CORE, HERE, LOAD_CORE, CannotRunError, Server, on_core
 sys.path.append(str(HERE.parent / "tests"))
 
 HEAP: Final = "2g"
-"""Heap of each of Apache's brokers here: three of them have to fit beside each other."""
+"""Heap of each of Apache's brokers here; three of them must fit into memory."""
 COPIES: Final = {"sync_pair": 2, "async_pair": 2, "group": 3}
-"""How many brokers there are of each kind of server."""
+"""Number of brokers of each kind of server."""
 _PORTS: Final = 5
 _NAME: Final = "broker-a"
 _MEMBERS_OF: Final = 901
@@ -35,9 +35,9 @@ class Replicas(Server):
         work: scratch folder.
         flush: `async` or `sync`.
         copies: one of `COPIES`.
-        pin: the first broker on `BROKER_CORE`, the others where the load tool is.
+        pin: whether to pin the first broker to `BROKER_CORE`, the others to the load tool's core.
         fill: as `Server`; not used.
-        patience_s: how long it may take until messages are acknowledged.
+        patience_s: limit in seconds until messages are acknowledged.
 
     Raises:
         CannotRunError: a process ended, or no message was acknowledged.
@@ -63,7 +63,7 @@ class Replicas(Server):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes of all brokers: the name server was started first."""
+        """Return the process ids of all brokers; the name server was started first."""
         return tuple(process.pid for process in self._processes[:-1])
 
     def _start_brokers(self, patience_s: float) -> None:
@@ -101,13 +101,13 @@ class Replicas(Server):
                 "sendMessageThreadPoolNums": 16,
             }
         master = "SYNC_MASTER" if self._copies == "sync_pair" else "ASYNC_MASTER"
-        # Without it Apache's SYNC_MASTER waits for nobody (broker.md §17.2).
+        # With the default, Apache's SYNC_MASTER does not wait for its slave (broker.md §17.2).
         wanted = {"inSyncReplicas": 2} if self._copies == "sync_pair" else {}
         role = "SLAVE" if number else master
         return {"brokerId": number, "brokerRole": role, "haListenPort": port + 1, **wanted}
 
     def _serves(self) -> bool:
-        """Whether the master acknowledges a message; where that is."""
+        """Whether the master acknowledges a message; store the master's port."""
         frames = importlib.import_module("frames")  # of the tests
         try:
             fields = {"clusterName": "DefaultCluster", "brokerName": _NAME}
@@ -130,7 +130,7 @@ class Replicas(Server):
 
 
 def server(kind: str, work: Path, flush: str, *, copies: str, access: str = "", **more: object) -> Server:
-    """One broker, or several; see `Server` and `Replicas`."""
+    """Return one broker, or several; see `Server` and `Replicas`."""
     if copies:
         return Replicas(kind, work, flush, copies=copies, **more)  # type: ignore[arg-type]
     return Server(kind, work, flush, access=access, **more)  # type: ignore[arg-type]

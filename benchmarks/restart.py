@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/restart.py [--gib 1]
 
-The times are those of `MessageStore.open()` in a fresh process, and from then on until key queries know everything,
-with what the loop was held up at most meanwhile. The pages are in memory, as after the death of a process.
+The times are the duration of `MessageStore.open()` in a fresh process, the time until key queries find every message,
+and the longest block of the loop meanwhile. The pages are in memory, as after the death of a process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STOPS = {
 }
 BODY = 1024
 SERVED_S = 8
-"""How long a broker is in service before it is killed."""
+"""Seconds that a broker serves before it is killed."""
 
 
 def settings_for(folder: str) -> StoreSettings:
@@ -42,7 +42,7 @@ def settings_for(folder: str) -> StoreSettings:
 
 
 def fill(store: MessageStore, upto: int, until_s: float = math.inf) -> None:
-    """Append until the log ends at `upto`, or until a time of the monotonic clock; dispatches as it goes."""
+    """Append and dispatch until the log ends at `upto`, or until a time of the monotonic clock."""
     content = os.urandom(BODY)
     number = 0
     while store.end_offset < upto and time.monotonic() < until_s:
@@ -64,7 +64,7 @@ def build(folder: str, gib: float, how: str) -> None:
                 fill(store, end, time.monotonic() + 0.01)
                 await asyncio.sleep(0)
             print("full", flush=True)
-            # A broker in service: a thousand messages a second until the end.
+            # A serving broker: a thousand messages a second until the end.
             while True:
                 fill(store, store.end_offset + 10 * BODY)
                 await asyncio.sleep(0.01)
@@ -152,7 +152,7 @@ def main() -> None:
         build(folder, arguments.gib, how)
     elif arguments.open:
         print(json.dumps(asyncio.run(open_store(arguments.open))), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)  # nothing is to be tidied up
+        os.kill(os.getpid(), signal.SIGKILL)  # skip all clean-up
     else:
         print(json.dumps(measure(arguments.gib), indent=1))
 

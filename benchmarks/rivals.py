@@ -5,10 +5,10 @@
     .venv/bin/python benchmarks/rivals.py --markdown docs/performance.md --json rivals.json
 
 Each system runs alone, in turn, on an empty folder of the same disk, under a compiled load tool of one thread
-(`loadgen.c` for Tianzhou, `rivals.c` for the others): 1 KiB bodies spread over 8 queues, streams or subjects, once
-with the setting in which an acknowledgement does not wait for the disk, and once with the one in which it does; the
-table names each setting as the system calls it. Where a system has no such operation or setting, or is not installed
-(`apt-get install redis-server nats-server rabbitmq-server`), the table says so; nothing is estimated.
+(`loadgen.c` for Tianzhou, `rivals.c` for the others): 1 KiB bodies spread over 8 queues, streams or subjects, once with
+the setting in which an acknowledgement does not wait for the disk, and once with the one in which it does; the table
+names each setting as the system calls it. The table names each system that lacks the operation or setting, or is not
+installed (`apt-get install redis-server nats-server rabbitmq-server`); nothing is estimated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class System(ABC):
     """One system in one setting, started on an empty folder.
 
     Args:
-        waits: the setting in which an acknowledgement waits for the disk.
+        waits: whether acknowledgements wait for the disk.
     """
 
     title = ""
@@ -56,26 +56,26 @@ class System(ABC):
     @property
     @abstractmethod
     def setting(self) -> str:
-        """How the system's own manual calls it."""
+        """Return the setting's name in the system's own manual."""
 
     @abstractmethod
     def start(self, work: Path) -> None:
-        """Start it and return when it accepts connections.
+        """Start the system and return when it accepts connections.
 
         Raises:
-            CannotRunError: it is not installed, cannot do this, or did not start.
+            CannotRunError: the system is not installed, lacks the setting, or did not start.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """End it."""
+        """End the system's processes."""
 
     @abstractmethod
     def options(self, line: str) -> tuple[str, str]:
-        """The load tool's options for a line, and those of a run to the end beforehand.
+        """Return the load tool's options for a line, and those of a run that ends before it.
 
         Raises:
-            CannotRunError: there is no such operation.
+            CannotRunError: the system lacks the operation.
         """
 
 
@@ -104,7 +104,7 @@ class Tianzhou(System):
 
 
 class Foreign(System):
-    """A system of others: an executable with its own configuration."""
+    """A foreign system: an executable with its own configuration."""
 
     executable = ""
     package = ""
@@ -126,10 +126,10 @@ class Foreign(System):
 
     @abstractmethod
     def run(self, folder: Path) -> None:
-        """Start it with its files in the folder."""
+        """Start the system with its files in the folder."""
 
     def spawn(self, command: list[str], port: int, env: dict[str, str] | None = None, patience_s: float = 60) -> int:
-        """Start a process and wait for its port; its id."""
+        """Start a process, wait for its port, and return its process id."""
         with self._log.open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **(env or {})},
@@ -188,7 +188,7 @@ class Nats(Foreign):
 
     def options(self, line: str) -> tuple[str, str]:
         options, before = super().options(line)
-        # A consumer reads what there is once, so it is measured from its first batch on.
+        # A consumer reads each message only once, so the measurement begins with its first batch.
         return (options if line in PUTS else f"{options} -W 0"), before
 
 
@@ -227,7 +227,7 @@ class RabbitMq(Foreign):
         self.pid = int(pid_file.read_text())
 
     def stop(self) -> None:
-        # The script around the server would ask a tool of its own to end it; the server knows the signal itself.
+        # The wrapper script would call another tool to end the server, but the server itself handles the signal.
         if self.pid:
             try:
                 os.kill(self.pid, signal.SIGTERM)
@@ -249,10 +249,10 @@ SYSTEMS: dict[str, type[System]] = {"tianzhou": Tianzhou, "redis": Redis, "nats"
 
 
 class Run:
-    """Everything one run measures.
+    """All measurements of one run.
 
     Args:
-        arguments: as parsed.
+        arguments: parsed options of the command line.
         work: scratch folder.
     """
 
@@ -319,7 +319,7 @@ class Run:
         }
 
     def write_json(self) -> None:
-        """Write every figure of every round, where somebody asked for it."""
+        """Write every figure of every round to the file of `--json`, if given."""
         write_json(self.arguments.json, {"machine": self.machine, "rounds": self.figures, "cannot": self.cannot})
 
     def markdown(self) -> str:

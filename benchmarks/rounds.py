@@ -1,4 +1,4 @@
-"""What benchmarks that measure in rounds share: their options, and who begins."""
+"""Shared helpers of benchmarks that measure in rounds: options, and the order of sides in a round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the options that all have; the description is the module's docstring."""
+    """Return a parser with the common options; the description is the module's docstring."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="one round of short measurements: minutes in all")
     parser.add_argument("--rounds", type=int, help="how often everything is measured")
@@ -21,13 +21,13 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
 
 
 def set_duration(arguments: argparse.Namespace, *, rounds: int, secs: tuple[int, int], warm: tuple[int, int]) -> None:
-    """Fill in rounds, seconds of a measurement and of warming; the first of each pair is for `--short`."""
+    """Set the defaults of rounds, seconds of a measurement and of warm-up; the first of each pair is for `--short`."""
     arguments.rounds = arguments.rounds or (1 if arguments.short else rounds)
     arguments.secs, arguments.warm = (pair[not arguments.short] for pair in (secs, warm))
 
 
 def some_of(parser: argparse.ArgumentParser, option: str, text: str, known: Collection[str]) -> list[str]:
-    """The names of an option's comma list in the order of those that are known; ends the process when one is not."""
+    """Return the names of an option's comma list in the order of `known`; exit when a name is unknown."""
     wanted = text.split(",")
     if unknown := [name for name in wanted if name not in known]:
         parser.error(f"{option}: {', '.join(unknown)} is unknown; there are {', '.join(known)}")
@@ -35,6 +35,6 @@ def some_of(parser: argparse.ArgumentParser, option: str, text: str, known: Coll
 
 
 def in_turn(names: list[T], number: int) -> list[T]:
-    """The names, beginning with another one in each round."""
+    """Return the names in the order of a round; each round begins with the next name."""
     at = number % len(names)
     return names[at:] + names[:at]

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What a broker costs when it has many of something: connections, queues, waiting consumers, topics in use.
+"""Cost of a broker with many objects: connections, queues, waiting consumers, topics in use.
 
     .venv/bin/python benchmarks/scale.py --json scale.json        # 10 000 of each, about ten minutes
     .venv/bin/python benchmarks/scale.py --connections 1000       # 1 000 of each, about three
 
-One broker and one name server as processes, on a fresh store with RocketMQ's default settings. Measured in turn: alone;
-with as many queues as connections are to come, each holding a message; with the connections, each of a consumer that
-sends its heartbeat every 30 s; with a long poll held on each of them; starts on that store; and 64 connections sending
-to 10, 100 and 1 000 topics. Each time: p99 of 64 connections that send one message at a time (`loadgen.c`, needs gcc),
-the broker's anonymous memory, and its CPU time while nobody wants anything. Wanted: p99 within 2x of alone, within 1.5x
-from 10 to 1 000 topics, and no CPU time to speak of.
+One broker and one name server as processes, on a fresh store with RocketMQ's default settings. The stages: the broker
+alone; with one queue per later connection, each with a message; with the connections, each of a consumer that sends its
+heartbeat every 30 s; with a long poll held on each of them; starts on that store; and 64 connections sending to 10, 100
+and 1 000 topics. Each time: p99 of 64 connections that send one message at a time (`loadgen.c`, needs gcc), the
+broker's anonymous memory, and its CPU time without requests. Targets: p99 within 2x of the first stage, within 1.5x
+from 10 to 1 000 topics, and negligible idle CPU time.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ TOPICS_AT_ONCE = 200
 SPARE_FILES = 1_000
 QUIET_S = 10.0
 ROUNDS, LOAD_S, WARM_S = 3, 5, 2
-"""Loads of each stage, whose medians are shown; seconds of each, and of one that is not measured."""
+"""Loads of each stage, whose medians are shown; seconds of each load, and of the warm-up load."""
 GROWTH = (10, 100, 1_000)
 
 
 def allow_files(wanted: int) -> None:
-    """Let this process, and those it starts, have so many files and sockets, or say how to."""
+    """Raise the limit of open files of this process and its children, or exit with a remedy."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -78,33 +78,33 @@ class Scale:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time of the broker, seconds."""
+        """Return the processor time of the broker in seconds."""
         return process_cpu_s(self.server.pid) or 0.0
 
     @property
     def anon_bytes(self) -> float:
-        """Anonymous resident memory of the broker."""
+        """Return the anonymous resident memory of the broker in bytes."""
         return anon_mb(self.server.pid) * 2**20
 
     async def cpu_percent(self, seconds: float) -> float:
-        """Share of one processor that the broker takes meanwhile, percent."""
+        """Return the broker's share of one processor during `seconds`, in percent."""
         before, began = self.cpu_s, time.monotonic()
         await asyncio.sleep(seconds)
         return 100 * (self.cpu_s - before) / (time.monotonic() - began)
 
     def note(self, name: str, value: float) -> None:
-        """Keep a figure and show it."""
+        """Store a figure and print it."""
         self.figures[name] = value
         print(f"{name:44s} {value:>14,.2f}", flush=True)
 
     async def load(self, options: str = "", seconds: int = LOAD_S) -> dict[str, float]:
-        """The load tool's figures, medians over the rounds; consumers go on with their heartbeats meanwhile."""
+        """Return the load tool's figures, as medians over the rounds; consumers send heartbeats meanwhile."""
         what = self.program, f"-c 64 -w 1 {options}", self.server.port, seconds
         rounds = [await asyncio.to_thread(load, *what) for _ in range(ROUNDS)]
         return {name: statistics.median(one[name] for one in rounds) for name in ("msgs", "p50_us", "p99_us", "bad")}
 
     async def measure(self, stage: str) -> None:
-        """Latency, memory and idle CPU time with what there is now."""
+        """Measure latency, memory and idle CPU time in the present stage."""
         found = await self.load()
         for name, value in found.items():
             self.note(f"{stage}.{name}", value)
@@ -115,11 +115,11 @@ class Scale:
         self.note(f"{stage}.anon_mb", self.anon_bytes / 1e6)
 
     def grown(self, stage: str, since: float, count: int) -> None:
-        """Note the memory that each of so many took."""
+        """Note the memory growth per object."""
         self.note(f"{stage}.bytes_each", (self.anon_bytes - since) / max(count, 1))
 
     async def make_topics(self, names: list[str], queues: int) -> float:
-        """Create topics on the broker; returns the seconds until the name server knew them."""
+        """Create topics on the broker; return the seconds until the name server had them."""
         began = time.monotonic()
         async with RemotingClient() as client:
             for first in range(0, len(names), TOPICS_AT_ONCE):
@@ -131,7 +131,7 @@ class Scale:
         return time.monotonic() - began
 
     async def fill(self, topics: list[str]) -> float:
-        """One message into every queue; returns the seconds that took."""
+        """Send one message into every queue; return the duration in seconds."""
         began = time.monotonic()
         async with Producer("scale", self.namesrv, send_msg_timeout_ms=60_000) as producer:
             places = [MessageQueue(topic, "broker-a", queue) for topic in topics for queue in range(MEMBERS)]
@@ -142,7 +142,7 @@ class Scale:
         return time.monotonic() - began
 
     async def dispatched(self) -> None:
-        """Wait until every message can be consumed, and note how long that takes."""
+        """Wait until every message can be consumed, and note the duration."""
         began = time.monotonic()
         async with RemotingClient() as client:
             while time.monotonic() < began + 300:
@@ -154,7 +154,7 @@ class Scale:
         await asyncio.sleep(3)
 
     async def run(self) -> None:
-        """All stages."""
+        """Run all stages."""
         arguments = self.arguments
         groups = arguments.connections // MEMBERS
         self.note("start_s", self.server.start_s)
@@ -202,7 +202,7 @@ class Scale:
         await self.grow()
 
     async def beating(self, crowd: Crowd, stage: str) -> None:
-        """CPU time of the heartbeats alone; then they pause, for what is idle has to cost nothing."""
+        """Measure the CPU time of the heartbeats, then pause them and measure the idle connections."""
         self.note(f"{stage}.heartbeats_cpu_percent", await self.cpu_percent(QUIET_S))
         crowd.beating = False
         await asyncio.sleep(1)
@@ -210,7 +210,7 @@ class Scale:
         crowd.beating = True
 
     async def wakes(self, crowd: Crowd) -> None:
-        """How long a message takes to one of those that wait."""
+        """Measure the time from a send to the delivery at a waiting consumer."""
         took = []
         async with Producer("scale", self.namesrv) as producer:
             for number in range(0, len(crowd.consumers), max(len(crowd.consumers) // 200, 1)):
@@ -228,7 +228,9 @@ class Scale:
         self.note("polls.wake_p99_us", sorted(took)[int(len(took) * 0.99)])
 
     async def herd(self, crowd: Crowd) -> None:
-        """All polls of one queue's topic end together: the longest that a send takes meanwhile, one at a time."""
+        """End all polls of one queue's topic together, and measure the longest send meanwhile, with one send
+        in flight.
+        """
         longest, before, cpu_s = 0.0, crowd.polls, self.cpu_s
         async with Producer("scale", self.namesrv, send_msg_timeout_ms=30_000) as producer:
             end = time.monotonic() + POLL_MS / 1000 + 5
@@ -245,7 +247,7 @@ class Scale:
         self.note("polls.longest_send_while_ending_ms", longest * 1000)
 
     async def grow(self) -> None:
-        """The same load over more and more topics."""
+        """Run the same load over more and more topics."""
         for count in GROWTH:
             await self.make_topics([f"Grow{number:04}" for number in range(count)], 8)
             await self.load(f"-T Grow -k {count}", WARM_S)

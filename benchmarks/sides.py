@@ -30,7 +30,7 @@ SIDES = {
     "floor": "C, only the bytes",
 }
 BEFORE = "TIANZHOU_BEFORE"
-"""Names, in the environment, the checkout that is the side `before`."""
+"""Environment variable with the path of the checkout for the side `before`."""
 HEAP = "4g"
 BROKER_CORE, LOAD_CORE = 0, 1
 JAVA_OPENS = (
@@ -42,32 +42,32 @@ JAVA_OPENS = (
 
 
 class CannotRunError(Exception):
-    """A measurement is not to be had; the text says why."""
+    """A measurement is not possible; the text has the reason."""
 
 
 def on_core(core: int | None) -> list[str]:
-    """What to put before a command so that it runs on one core only; nothing for `None`."""
+    """Return the command prefix that pins a command to one core; empty for `None`."""
     return [] if core is None else ["taskset", "-c", str(core)]
 
 
 class Server:
-    """A name server and a broker on a store of their own.
+    """A name server and a broker on a new store.
 
     Args:
         kind: one of `SIDES`.
         work: scratch folder.
         flush: `async` or `sync`.
-        access: who decides who may send, see `accounts.settings`.
-        pin: the broker on `BROKER_CORE`, the name server where the load tool is.
+        access: kind of access control, see `accounts.settings`.
+        pin: whether to pin the broker to `BROKER_CORE` and the name server to the load tool's core.
         fill: called with the folder of the store before the broker starts.
-        patience_s: how long the start may take.
+        patience_s: limit of the start in seconds.
 
     Attributes:
-        port: the broker's.
-        namesrv_port: the name server's.
-        pid: the broker's process.
+        port: port of the broker.
+        namesrv_port: port of the name server.
+        pid: process id of the broker.
         start_s: seconds from the broker's start to its open port.
-        idle_anon_mb: its anonymous resident memory two seconds later.
+        idle_anon_mb: anonymous resident memory of the broker two seconds later.
 
     Raises:
         CannotRunError: a process ended, or its port did not open.
@@ -89,7 +89,7 @@ class Server:
     ) -> None:
         self.work = work / kind
         first = free_ports(self.ports)
-        # A broker listens on the two ports around its own as well.
+        # A broker also listens on the two ports around its own.
         self.namesrv_port = namesrv_port = first
         self.port = first + 3
         shutil.rmtree(self.work, ignore_errors=True)
@@ -117,12 +117,12 @@ class Server:
         self.idle_anon_mb = anon_mb(self.pid)
 
     def _write_conf(self, name: str, port: int, store: Path, more: Mapping[str, object]) -> Path:
-        """Write the configuration of a broker; its path.
+        """Write the configuration of a broker and return the path.
 
         Args:
-            name: of the file.
-            port: where it listens.
-            store: its folder.
+            name: name of the file.
+            port: listening port.
+            store: folder of the store.
             more: further entries.
         """
         conf = {
@@ -181,11 +181,11 @@ class Server:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes whose CPU time is the server's."""
+        """Return the process ids whose CPU time counts as the server's."""
         return (self.pid,)
 
     def restart(self, number: int) -> float:
-        """End the broker by a signal and start it again; seconds from its start to its open port."""
+        """End the broker by a signal and start it again; return the seconds from its start to its open port."""
         broker = self._processes.pop(0)
         broker.send_signal(number)
         broker.wait(120)
@@ -193,27 +193,27 @@ class Server:
         return self.start_s
 
     def check_alive(self) -> None:
-        """Nothing, unless one of the processes has ended.
+        """Raise an error if one of the processes has ended.
 
         Raises:
-            CannotRunError: it has; with the end of what it wrote.
+            CannotRunError: a process has ended; the text has the last lines of its output.
         """
         for process in self._processes:
             if process.poll() is not None:
                 raise CannotRunError(f"the server ended with {process.returncode}: {tail_of(self.work / 'out.log')}")
 
     def settle(self) -> None:
-        """Wait until what was put a moment ago can be pulled."""
+        """Wait until the last puts are dispatched and can be pulled."""
         time.sleep(1)
 
     def record_bytes(self) -> int:
-        """Length of the first record in the commit log: that of every message of a run."""
+        """Return the length of the first record in the commit log; all messages of a run have this length."""
         first = min((self.store / "commitlog").iterdir())
         with first.open("rb") as file:
             return int.from_bytes(file.read(4), "big")
 
     def sync_s(self) -> float:
-        """Bring all of the commit log to the disk from outside; the seconds it took."""
+        """Sync the commit log to the disk from this process; return the duration in seconds."""
         began = time.monotonic()
         for path in sorted((self.store / "commitlog").iterdir()):
             fd = os.open(path, os.O_RDONLY)
@@ -231,7 +231,7 @@ class Server:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many free ports in a row, below those the system hands out itself."""
+    """Return the first port of a free range of `count` ports, below the system's ephemeral ports."""
     for _ in range(200):
         first = random.randrange(20_000, 32_000)
         if all(is_free(port) for port in range(first, first + count)):
@@ -240,7 +240,7 @@ def free_ports(count: int) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of the loopback address."""
+    """Whether a port of the loopback address is free."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -251,12 +251,12 @@ def is_free(port: int) -> bool:
 
 
 def tail_of(log: Path) -> str:
-    """The last lines of a log, in one."""
+    """Return the last lines of a log as one line."""
     return " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[-400:]
 
 
 def anon_mb(pid: int) -> float:
-    """Anonymous resident memory of a process, MB of 2^20."""
+    """Return the anonymous resident memory of a process in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1024
@@ -264,7 +264,7 @@ def anon_mb(pid: int) -> float:
 
 
 def end_processes(processes: list[subprocess.Popen[bytes]], patience_s: float = 30) -> None:
-    """Ask each to end, and kill what does not."""
+    """Terminate each process, and kill those that do not end in time."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -277,10 +277,10 @@ def end_processes(processes: list[subprocess.Popen[bytes]], patience_s: float = 
 
 
 def wait_port(port: int, process: subprocess.Popen[bytes], patience_s: float, log: Path) -> None:
-    """Return once something accepts connections on the port.
+    """Return once the port accepts connections.
 
     Raises:
-        CannotRunError: the process ended, or nothing came.
+        CannotRunError: the process ended, or the port did not open in time.
     """
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
@@ -298,7 +298,7 @@ def build(name: str, work: Path) -> Path:
     """Compile a program of this folder: the load tools `loadgen` and `rivals`, or `floor`.
 
     Raises:
-        CannotRunError: there is no gcc, or it refused.
+        CannotRunError: gcc is missing, or the compilation failed.
     """
     program = work / name
     if shutil.which("gcc") is None:
@@ -320,18 +320,18 @@ def load(
     """Run a load tool once.
 
     Args:
-        program: what `build` gave.
-        options: the line's.
-        port: the server's.
-        seconds: how long to measure; 0 leaves it to the options.
-        pids: the processes whose CPU time counts.
-        pin: on `LOAD_CORE`.
+        program: path from `build`.
+        options: options of the line.
+        port: port of the server.
+        seconds: duration of the measurement; 0 leaves it to the options.
+        pids: processes whose CPU time counts.
+        pin: whether to pin the tool to `LOAD_CORE`.
 
     Returns:
-        What the tool printed.
+        The figures that the tool printed.
 
     Raises:
-        CannotRunError: it printed no figures.
+        CannotRunError: the tool printed no figures.
     """
     timed = ["-t", str(seconds)] if seconds else []
     command = [*on_core(LOAD_CORE if pin else None), str(program), "-p", str(port), *options.split()]

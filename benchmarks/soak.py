@@ -1,9 +1,9 @@
-"""A broker under half its load for a while: memory flat, nothing lost, latency as at the beginning.
+"""A broker under half its maximum load for a while: constant memory, no lost message, constant latency.
 
     .venv/bin/python benchmarks/soak.py [--minutes 20] [--json soak.json]
 
 One `tianzhou serve` process, and a producer and a consumer of `tianzhou bench` in a process each. The load is half of
-what a few seconds at full speed reached. Every acknowledged message has to be consumed.
+the maximum rate, which is measured in a few seconds at full speed. Every acknowledged message must be consumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLE_S = 10
 
 
 def sample(pid: int, run: Run, second: int) -> dict[str, Any]:
-    """What there is to know after a second: memory of the broker, messages so far, latency in that second."""
+    """Return the sample of a second: memory of the broker, messages so far, and latency in that second."""
     sent, received = run.series[BenchRole.send], run.series[BenchRole.receive]
     latency = (sent.at(second) or Second(second, warm_up=False)).latency_ms or {}
     return {
@@ -42,7 +42,7 @@ def sample(pid: int, run: Run, second: int) -> dict[str, Any]:
 
 
 async def soak(minutes: float) -> dict[str, Any]:
-    """Start the broker, find its speed, and load it with half of that."""
+    """Start the broker, measure its maximum rate, and load it with half of that."""
     samples: list[dict[str, Any]] = []
     async with LocalServer(None, "ASYNC_FLUSH") as server:
 

@@ -1,31 +1,31 @@
 #!/usr/bin/env python3
-"""How fast Spark reads topics: from the broker, from its files, as a stream; beside Spark's own source for Kafka.
+"""Speed of Spark's reads of topics: from the broker, from its files, and as a stream; compared with Spark's own source
+for Kafka.
 
     .venv/bin/python benchmarks/spark.py --rounds 3 --json spark.json
 
-Both sides have the same messages of 1 KiB in as many queues, a broker of their own and a Spark session of their own
-(local[2]), both ready and warm all the time. What is compared is made equal: Kafka's session gets every setting of ours
-(heap, collector, checkpoints, Parquet) by the names its Spark has, but for those of Python's workers, and its source
-`fetch.max.wait.ms=20`, for its brokers hold a fetch back for half a second otherwise. In each round the sides are
-measured in turn, line by line, in every second round the other one first; what is printed is the median over the
-rounds.
+Both sides have the same messages of 1 KiB in as many queues, a broker and a Spark session (local[2]) each, all of them
+started and warm during the whole run. Settings are made equal: Kafka's session gets every setting of ours (heap,
+collector, checkpoints, Parquet) by the names of its Spark version, except for settings of Python workers. Kafka's
+source gets `fetch.max.wait.ms=20`, because its brokers otherwise hold a fetch for half a second. Each round measures
+the sides in turn, line by line, in alternating order. The report has the median over the rounds.
 
-Kafka 4.1.0 comes from Maven, and PySpark 3.5.3, the newest whose Kafka source is all there, from pip, both into the
-tests' cache; without them, or with `--only tianzhou`, our side is measured alone, and it says so. Everything is timed
-from naming the source to the last row; beside that stand the same query without any rows, and the rows a second without
-the time that takes. Three rounds of two million messages take about half an hour.
+Kafka 4.1.0 comes from Maven, and PySpark 3.5.3, the newest version with a complete Kafka source, from pip, both into
+the tests' cache. Without them, or with `--only tianzhou`, only our side is measured, and the report names the reason.
+The time of a line is from the creation of the source to the last row. The report also has the time of the same query
+without rows, and the rows a second without that time. Three rounds of two million messages take about half an hour.
 
-lines: SOURCE-SINK is the row that a query gets without asking (nine columns; Kafka's source has its seven);
-SOURCE-SINK-common the seven columns that both can give: topic, queue, offset, time, keys, body and a number;
-SOURCE-SINK-all our sixteen, beside Kafka's seven
-  live-noop            from the broker, thrown away
+lines: SOURCE-SINK reads the default columns (nine of ours; Kafka's source has seven);
+SOURCE-SINK-common reads the seven columns that both have: topic, queue, offset, time, keys, body and a number;
+SOURCE-SINK-all reads our sixteen columns, compared with Kafka's seven
+  live-noop            from the broker, discarded
   live-parquet         from the broker into Parquet (snappy)
-  store-noop           from the store's files, thrown away; ours alone, as all of these
-  store-offsets        as before, with .schema("queueOffset LONG")
+  store-noop           from the store's files, discarded; only ours, like all following lines but latency
+  store-offsets        like store-noop, with .schema("queueOffset LONG")
   store-parquet        from the store's files into Parquet (snappy)
-  floor-noop           one prepared batch again and again, thrown away: what no source in Python can beat
-  latency              micro-batches of 200 messages/s into noop: their time, what they take of the processor, and from
-                       a message's arrival until its batch is done
+  floor-noop           one prepared batch repeated and discarded: the lower bound of any source in Python
+  latency              micro-batches of 200 messages/s into noop: their duration, their processor time, and the
+                       time from a message's arrival until its batch is done
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from tables import write_json
 from toolchain import ToolchainMissingError
 
 Wanted = tuple[str, float] | None
-"""What a figure should be: `>=` or `<=`, and a value; None for nothing."""
+"""Target of a figure: `>=` or `<=`, and a value; None for no target."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What is shown of a line.
+    """A figure of a line.
 
     Attributes:
-        name: as the session gives it.
-        unit: what it is, for people.
-        wanted: what it should be of ours.
-        share: what our share of Kafka's should be.
+        name: name in the session's answer.
+        unit: unit for the reader.
+        wanted: target of our figure.
+        share: target of the ratio of our figure to Kafka's.
     """
 
     name: str
@@ -73,13 +73,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """What is measured.
+    """A line to measure.
 
     Attributes:
-        measure: what the session is told to do (`spark_session.MEASURES`).
-        given: with what.
-        sides: who can do it.
-        figures: what is shown of it; the first is the one that is said while it runs.
+        measure: command to the session (`spark_session.MEASURES`).
+        given: arguments of the command.
+        sides: sides that support it.
+        figures: its figures; the first one is printed during the run.
     """
 
     measure: str
@@ -137,23 +137,23 @@ LINES = {
 
 
 def order(sides: Sequence[str], number: int) -> list[str]:
-    """The sides in the order of a round, counted from 0: in every second one the other way round."""
+    """Return the sides in the order of a round, counted from 0; every second round reverses it."""
     return list(sides) if number % 2 == 0 else list(reversed(sides))
 
 
-# --- all of it
+# --- the whole run
 
 
 class Run:
     """Both sides, measured in turn.
 
     Args:
-        arguments: those of the command line.
+        arguments: options of the command line.
         work: scratch folder.
 
     Attributes:
         rounds: figures of each round, by side and line.
-        problems: what was not measured, and why, by side or `side line`.
+        problems: reason for each missing measurement, by side or `side line`.
     """
 
     def __init__(self, arguments: argparse.Namespace, work: Path) -> None:
@@ -172,7 +172,7 @@ class Run:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
     def go(self) -> None:
-        """Start the sides, measure, stop them."""
+        """Start the sides, measure, and stop them."""
         try:
             for name, kind in (("tianzhou", Tianzhou), ("kafka", Kafka)):
                 if self._arguments.only in (None, name) and self._lines(name):
@@ -220,7 +220,9 @@ class Run:
         self._say(f"{what}: not measured: {error}")
 
     def medians(self) -> dict[str, dict[str, Figures]]:
-        """Median of each figure over the rounds, by line and side; lines that failed in a round have none."""
+        """Return the median of each figure over the rounds, by line and side; lines that failed in a round
+        have none.
+        """
         found: dict[str, dict[str, Figures]] = {}
         for side, lines in self.rounds.items():
             for name, rounds in lines.items():
@@ -232,23 +234,23 @@ class Run:
 
 
 def met(value: float, wanted: tuple[str, float]) -> bool:
-    """Whether a figure is what is wanted."""
+    """Whether a figure meets its target."""
     return value >= wanted[1] if wanted[0] == ">=" else value <= wanted[1]
 
 
 def judged(value: float, wanted: Wanted) -> str:
-    """What is wanted of a figure, and whether it is reached."""
+    """Return the target of a figure, and whether the figure meets it."""
     return "" if wanted is None else f"{wanted[0]} {wanted[1]:g} {'yes' if met(value, wanted) else 'NO'}"
 
 
 def shares(line: Line, ours: Figures, theirs: Figures) -> dict[str, float]:
-    """Our share of Kafka's figures."""
+    """Return the ratios of our figures to Kafka's."""
     known = [figure.name for figure in line.figures if figure.name in ours and theirs.get(figure.name)]
     return {name: ours[name] / theirs[name] for name in known}
 
 
 def table(medians: Mapping[str, Mapping[str, Figures]]) -> str:
-    """The medians as text, one figure a line."""
+    """Return the medians as text, one figure a line."""
     rows = [f"{'line':20} {'figure':26} {'Tianzhou':>9} {'wanted':12} {'Kafka':>9} {'ratio':>7} wanted"]
     for name, sides in medians.items():
         ours, theirs = (sides.get(side, {}) for side in BOTH)
@@ -263,7 +265,7 @@ def table(medians: Mapping[str, Mapping[str, Figures]]) -> str:
 
 
 def report(run: Run, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything as JSON."""
+    """Return the whole result as JSON."""
     medians = run.medians()
     verdicts: dict[str, bool] = {}
     for name, sides in medians.items():
@@ -290,7 +292,7 @@ def report(run: Run, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def names(text: str) -> list[str]:
-    """The lines of `--lines`."""
+    """Return the line names of `--lines`."""
     chosen = [name.strip() for name in text.split(",")]
     unknown = [name for name in chosen if name not in LINES]
     if unknown:
@@ -299,7 +301,7 @@ def names(text: str) -> list[str]:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Return a whole number from 1 on."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1")
     return int(text)
@@ -314,7 +316,7 @@ def main() -> None:
     parser.add_argument("--only", choices=BOTH, help="one side alone")
     parser.add_argument("--json", type=Path, help="write all figures here")
     arguments = parser.parse_args()
-    # An end from outside ends the servers and sessions as well.
+    # SIGTERM must end the servers and sessions as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="spark-benchmark-") as scratch:
         run = Run(arguments, Path(scratch))

@@ -1,6 +1,6 @@
-"""Messages for `spark.py`: a store full of them and the same ones in a Parquet file.
+"""Messages for `spark.py`: a filled store, and the same messages in a Parquet file.
 
-Bodies are orders as JSON: names that repeat, numbers that do not, 1 KiB each.
+Bodies are orders as JSON: repeating names, unique numbers, 1 KiB each.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Orders:
         return b'{"order":"%012d","customer":"%08x","items":[%b],"note":"%b"}' % (number, customer, items, note)
 
     def __call__(self, number: int) -> bytes:
-        """The body of that number."""
+        """Return the body of a number."""
         at = number * 7919 % (ITEMS - self._most) * self._step
         return self._framed(number, self._items[at : at + self._most * self._step - 1], self._note)
 
 
 def messages(rows: int, body: int) -> Iterator[tuple[int, str, str, bytes]]:
-    """Number, unique key, tag and body of each message."""
+    """Yield number, unique key, tag and body of each message."""
     orders = Orders(body)
     for number in range(rows):
         yield number, f"7F0000010000000000000000{number:08X}", TAGS[number % len(TAGS)], orders(number)
 
 
 def fill(data: Path, topic: str, rows: int, queues: int, body: int) -> None:
-    """Make the store that `tianzhou serve --data` serves, with so many messages of a topic in it."""
+    """Create the store for `tianzhou serve --data`, filled with `rows` messages of a topic."""
     settings = StoreSettings(
         store_path_root_dir=str(data / "store"),
         store_path_commit_log=str(data / "store" / "commitlog"),
@@ -90,7 +90,7 @@ def fill(data: Path, topic: str, rows: int, queues: int, body: int) -> None:
 
 
 def as_parquet(path: Path, rows: int, queues: int, body: int) -> None:
-    """Write the same messages for whoever reads Parquet: key, value and partition."""
+    """Write the same messages as Parquet for Kafka's side: key, value and partition."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -1,7 +1,7 @@
 """Apache Kafka for `spark.py`: its broker as a process, and the environment of Spark's own source for it.
 
 Jars come from Maven and PySpark from pip, once, into the cache of the tests' foreign programs (see
-`tests/interop/toolchain.py`). Nothing of it touches our own environment.
+`tests/interop/toolchain.py`). Our own environment is not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPARK = "3.5.3"
 BROKER_JARS = (f"org.apache.kafka:kafka_2.13:{KAFKA}", f"org.apache.kafka:kafka-tools:{KAFKA}")
 SOURCE_JARS = (f"org.apache.spark:spark-sql-kafka-0-10_2.12:{SPARK}",)
 IN_PYSPARK = ("org.apache.hadoop:*", "org.scala-lang:*", "org.slf4j:*", "org.apache.spark:spark-tags_2.12")
-"""What the source needs and PySpark brings anyway."""
+"""Dependencies of the source that PySpark already contains."""
 CLUSTER_ID = "dGlhbnpob3UtY29tcGFyZQ"
 JAVA_OPTIONS = (
     "-Xms1g",
@@ -33,7 +33,7 @@ JAVA_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""Those of Kafka's own start script."""
+"""Java options of Kafka's start script."""
 TOOL_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 START_S = 180
 
@@ -62,12 +62,12 @@ def _pom(name: str, wanted: Sequence[str], without: Sequence[str]) -> str:
 
 
 def jars(name: str, wanted: Sequence[str], without: Sequence[str] = ()) -> Path:
-    """The folder with some artifacts and all they need.
+    """Return the folder with some artifacts and all their dependencies.
 
     Args:
-        name: of the folder in the cache.
-        wanted: `group:artifact:version` each.
-        without: `group:artifact` each, left out with what they need.
+        name: name of the folder in the cache.
+        wanted: artifacts, each as `group:artifact:version`.
+        without: artifacts to exclude with their dependencies, each as `group:artifact`.
 
     Raises:
         ToolchainMissingError: Maven is not installed, or does not reach a repository.
@@ -85,12 +85,12 @@ def jars(name: str, wanted: Sequence[str], without: Sequence[str] = ()) -> Path:
 
 
 def source_jars() -> list[str]:
-    """The jars of Spark's Kafka source."""
+    """Return the jars of Spark's Kafka source."""
     return sorted(map(str, jars("spark-kafka", SOURCE_JARS, IN_PYSPARK).glob("*.jar")))
 
 
 def spark_python() -> Path:
-    """The interpreter of an environment with the PySpark that source belongs to."""
+    """Return the interpreter of the environment with the PySpark version of that source."""
 
     def install_into(target: Path) -> None:
         fetch([sys.executable, "-m", "venv", str(target)], cwd=target)
@@ -106,7 +106,7 @@ class KafkaBroker:
     """One broker that is its own controller, on a fresh folder, with Kafka's defaults.
 
     Args:
-        home: where its files go.
+        home: folder of its files.
     """
 
     def __init__(self, home: Path) -> None:
@@ -118,16 +118,16 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """Return the process id."""
         if self._process is None:
             raise RuntimeError("not started")
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it can make topics.
+        """Start the broker, and wait until it can create topics.
 
         Raises:
-            CannotRunError: it does not come up.
+            CannotRunError: the broker does not start.
         """
         self.home.mkdir(parents=True)
         controller = f"127.0.0.1:{self._port + 1}"
@@ -149,7 +149,7 @@ class KafkaBroker:
         wait_port(self._port, self._process, START_S, self.home / "broker.log")
 
     def create(self, topic: str, partitions: int) -> None:
-        """Make a topic whose times are those of arrival, as RocketMQ's store times are."""
+        """Create a topic with arrival times as message times, like RocketMQ's store times."""
         self._run(
             "org.apache.kafka.tools.TopicCommand",
             *("--bootstrap-server", self.address, "--create", "--topic", topic, "--partitions", str(partitions)),
@@ -157,7 +157,7 @@ class KafkaBroker:
         )
 
     def steady(self, topic: str, rate: float, body: int) -> subprocess.Popen[bytes]:
-        """Begin to send so many messages a second, each as soon as it is there."""
+        """Begin to send `rate` messages a second, each without batching delay."""
         command = [
             *(self._java[0], *TOOL_OPTIONS, *self._java[1:], "org.apache.kafka.tools.ProducerPerformance"),
             *("--topic", topic, "--num-records", "100000000", "--throughput", str(int(rate))),
@@ -175,7 +175,7 @@ class KafkaBroker:
             raise RuntimeError(f"{program} {' '.join(arguments)}: {(run.stdout + run.stderr).strip()[-1000:]}")
 
     def stop(self) -> None:
-        """End it and remove its files."""
+        """End the broker and remove its files."""
         if self._process is not None:
             end_processes([self._process])
         shutil.rmtree(self.home, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""One Spark session that is measured: `spark.py` starts one a side, and tells it line by line what to do.
+"""A measured Spark session: `spark.py` starts one for each side and sends it commands line by line.
 
-It runs in two environments, ours and the one of Spark's Kafka source, so it needs the standard library and PySpark
-alone, and our own package only on our own side. Commands come as lines of JSON on stdin; answers leave on stdout, and
-whatever Spark has to say goes to stderr.
+The session runs in two environments, ours and that of Spark's Kafka source, so it needs only the standard library and
+PySpark, and our own package only on our side. Commands come as lines of JSON on stdin; answers go to stdout, and
+Spark's own output to stderr.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Self
 
 MASTER = "local[2]"
 ENOUGH_BATCHES = 20
-"""Micro-batches a stream has made before it is measured, and while it is."""
+"""Micro-batches that a stream completes before the measurement, and during it."""
 PATIENCE_S = 60
 BOTH = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
 RENAMED = {
@@ -30,9 +30,9 @@ RENAMED = {
     "spark.hadoop.parquet.enable.dictionary#body": "spark.hadoop.parquet.enable.dictionary#value",
     "spark.hadoop.parquet.enable.dictionary#queueOffset": "spark.hadoop.parquet.enable.dictionary#offset",
 }
-"""Settings and values of our session by the names that Spark 3.5 and Kafka's columns have for them."""
+"""Settings and values of our session, mapped to the names of Spark 3.5 and of Kafka's columns."""
 FETCH_WAIT = {"kafka.fetch.max.wait.ms": "20"}
-"""Kafka's brokers hold a fetch back for 500 ms while there is little to send; ours answer a source at once."""
+"""Kafka's brokers hold a fetch for 500 ms while there is little to send; ours answer a source immediately."""
 DEFAULT, COMMON, ALL, OFFSETS = "default", "common", "all", "offsets"
 SCHEMAS = {
     COMMON: (
@@ -40,12 +40,12 @@ SCHEMAS = {
     ),
     OFFSETS: "queueOffset LONG",
 }
-"""Choices of our columns by name: the seven that Kafka's source has, too, and one alone."""
+"""Selections of our columns by name: the seven that Kafka's source also has, and a single one."""
 ROW = (
     "topic STRING, brokerName STRING, queueId INT, queueOffset LONG, tags STRING, keys STRING, body BINARY, "
     "bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP"
 )
-"""The nine columns that a query gets without asking."""
+"""The nine default columns of a query."""
 FLOOR_ROWS, FLOOR_TASKS, FLOOR_BODY = 3300, 4, 1024
 EVERYTHING = {"includeProperties": "true", "includeMetadata": "true"}
 
@@ -65,7 +65,9 @@ class Tianzhou:
         self.spark = session("benchmark", "local", master=MASTER, **conf)
 
     def table(self, source: str, columns: str = DEFAULT, topic: str | None = None, *, empty: bool = False) -> Any:
-        """What is read: `live` from the broker, `store` from its files, `floor` from nowhere; nothing when `empty`."""
+        """Return the table to read: `live` from the broker, `store` from its files, `floor` from a prepared batch; no
+        rows when `empty`.
+        """
         if source == "floor":
             reader = self.spark.read.format(floor(self.spark)).schema(ROW)
             return reader.option("rows", 0 if empty else self.given["rows"]).load()
@@ -73,7 +75,7 @@ class Tianzhou:
         return (reader.option("startingTimestamp", tomorrow_ms()) if empty else reader).load()
 
     def stream(self, columns: str, topic: str) -> Any:
-        """What is read as it comes, from now on."""
+        """Return the stream of messages that arrive from now on."""
         return self._options(self.spark.readStream, "live", columns, topic).load()
 
     def _options(self, reader: Any, source: str, columns: str, topic: str) -> Any:
@@ -86,24 +88,24 @@ class Tianzhou:
         return reader.format("tianzhou_store").option("storePath", self.given["store"]).option("subscribe", topic)
 
     def arrivals(self, topic: str) -> Any:
-        """Queue, offset and arrival of everything in a topic."""
+        """Return queue, offset and arrival time of every message in a topic."""
         table = self.table("live", COMMON, topic)
         return table.selectExpr("queueId", "queueOffset", "unix_millis(storeTimestamp)")
 
     def ranges(self, source: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
-        """Queue and offsets of a micro-batch, from what Spark reports of it."""
+        """Yield queue and offsets of a micro-batch, from Spark's progress report."""
         batch = offset(source["endOffset"])
         for queue, end in batch["end"].items():
             yield int(queue.rpartition(":")[2]), batch["from"].get(queue, end), end
 
 
 def floor(spark: Any) -> str:
-    """Make known the least that a source in Python costs Spark: one prepared batch, again and again; its name."""
+    """Register the cheapest possible Python source, which repeats one prepared batch; return its name."""
     import pyarrow as pa
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
-    # Defined here, so that they go to the workers as they are: these have no path to this file.
+    # Defined here, so that Spark pickles the classes by value: the workers cannot import this file.
     class Again(DataSourceReader):
         def __init__(self, schema: StructType, rows: int) -> None:
             self.schema, self.rows = schema, rows
@@ -163,7 +165,7 @@ class Kafka:
         self.spark = builder.getOrCreate()
 
     def table(self, source: str, columns: str = DEFAULT, topic: str | None = None, *, empty: bool = False) -> Any:
-        """What is read; there is nothing but `live` and its seven columns, whichever are asked of us."""
+        """Return the table to read; Kafka's source has only `live` with its seven columns, whatever `columns` is."""
         if source != "live":
             raise ValueError(f"Spark's Kafka source has no {source}")
         reader = self._options(self.spark.read, topic or self.given["topic"])
@@ -173,7 +175,7 @@ class Kafka:
         return reader.option("startingOffsets", "earliest").load()
 
     def stream(self, columns: str, topic: str) -> Any:
-        """What is read as it comes, from now on."""
+        """Return the stream of messages that arrive from now on."""
         return self._options(self.spark.readStream, topic).load()
 
     def _options(self, reader: Any, topic: str) -> Any:
@@ -181,7 +183,7 @@ class Kafka:
         return reader.format("kafka").options(**where, **FETCH_WAIT)
 
     def fill(self, path: str) -> dict[str, float]:
-        """Put rows of a Parquet file into the topic: the same keys, bodies and partitions as ours."""
+        """Write rows of a Parquet file into the topic: the same keys, bodies and partitions as ours."""
         rows = self.spark.read.parquet(path).select("key", "value", "partition")
         options = {"kafka.bootstrap.servers": self.given["address"], "topic": self.given["topic"]}
         rows.write.format("kafka").options(**options).option("kafka.linger.ms", "20").option(
@@ -190,11 +192,11 @@ class Kafka:
         return {}
 
     def arrivals(self, topic: str) -> Any:
-        """Partition, offset and arrival of everything in a topic, whose times are those of its log."""
+        """Return partition, offset and log append time of every message in a topic."""
         return self.table("live", topic=topic).selectExpr("partition", "offset", "unix_millis(timestamp)")
 
     def ranges(self, source: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
-        """Partition and offsets of a micro-batch, from what Spark reports of it."""
+        """Yield partition and offsets of a micro-batch, from Spark's progress report."""
         starts = offset(source["startOffset"])
         for topic, ends in offset(source["endOffset"]).items():
             for partition, end in ends.items():
@@ -202,29 +204,29 @@ class Kafka:
 
 
 def equal_settings(ours: Mapping[str, str]) -> dict[str, str]:
-    """The settings of our session for one of Spark 3.5 with Kafka's source.
+    """Return the settings of our session for one of Spark 3.5 with Kafka's source.
 
-    What is for Python's workers is left out, for that source has none.
+    Settings of Python workers are left out, because that source has none.
     """
     kept = {name: value for name, value in ours.items() if not name.startswith("spark.python.")}
     return {RENAMED.get(name, name): RENAMED.get(value, value) for name, value in kept.items()}
 
 
 def tomorrow_ms() -> int:
-    """A time at which nothing has arrived yet."""
+    """Return a time in the future, at which no message has arrived yet."""
     return int((time.time() + 86_400) * 1000)
 
 
 def offset(value: Any) -> Any:
-    """A source's offset, which some Sparks report as text."""
+    """Return a source's offset, which some Spark versions report as text."""
     return (json.loads(value) if isinstance(value, str) else value) or {}
 
 
-# --- what is measured
+# --- measurements
 
 
 def cpu_s(root: int) -> float:
-    """User and system seconds of a process and all below it, those that have ended included."""
+    """Return user and system seconds of a process and all its descendants, including ended ones."""
     fields, children = {}, {}  # type: dict[int, list[str]], dict[int, list[int]]
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -245,7 +247,7 @@ def cpu_s(root: int) -> float:
 
 
 class Meter:
-    """Time, and the processors' time of the session and of its broker, from entering to leaving."""
+    """Elapsed time, and processor time of the session and of its broker, from entering to leaving."""
 
     def __init__(self, broker: int) -> None:
         self._processes = (os.getpid(), broker)
@@ -262,7 +264,7 @@ class Meter:
         )
 
     def per_row(self, rows: int, start_s: float) -> dict[str, float]:
-        """Rows a second, all in all and behind the query's start, and the processors' time for each."""
+        """Return the rows a second, with and without the query's start time, and the processor time per row."""
         return {
             "krows_per_s": rows / self.seconds / 1000,
             "running_krows_per_s": rows / (self.seconds - start_s) / 1000 if self.seconds > start_s else 0.0,
@@ -274,7 +276,7 @@ class Meter:
 
 
 def count(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
-    """How many rows a source gives."""
+    """Return the number of rows of a source."""
     return {"rows": side.table(given["source"]).count()}
 
 
@@ -283,14 +285,14 @@ def _thrown_away(table: Any) -> None:
 
 
 def started(side: Any, given: Mapping[str, Any]) -> float:
-    """Seconds that the same query takes when there is nothing to read."""
+    """Return the duration of the same query without rows, in seconds."""
     began = time.perf_counter()
     _thrown_away(side.table(given["source"], given["columns"], empty=True))
     return time.perf_counter() - began
 
 
 def noop(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
-    """From naming the source until all rows are read and thrown away."""
+    """Measure from the creation of the source until all rows are read and discarded."""
     start_s = started(side, given)
     with Meter(side.given["broker"]) as meter:
         _thrown_away(side.table(given["source"], given["columns"]))
@@ -298,7 +300,7 @@ def noop(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
 
 
 def parquet(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
-    """From naming the source until all rows are in Parquet files, which are looked at and removed."""
+    """Measure from the creation of the source until all rows are in Parquet files; check and remove the files."""
     target = Path(side.given["scratch"], "rows.parquet")
     shutil.rmtree(target, ignore_errors=True)
     start_s = started(side, given)
@@ -318,11 +320,11 @@ def parquet(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
 def waits(
     batches: Sequence[tuple[float, Sequence[tuple[int, int, int]]]], arrivals: Mapping[tuple[int, int], int]
 ) -> list[float]:
-    """Milliseconds from the arrival of each message to the end of its micro-batch, ascending.
+    """Return the milliseconds from the arrival of each message to the end of its micro-batch, ascending.
 
     Args:
-        batches: when each was done, ms, and its ranges: queue, first offset, offset behind the last.
-        arrivals: when each message came, ms, by queue and offset.
+        batches: end of each batch in ms, and its ranges: queue, first offset, offset behind the last.
+        arrivals: arrival of each message in ms, by queue and offset.
     """
     return sorted(
         done - arrivals[queue, number]
@@ -333,7 +335,9 @@ def waits(
 
 
 def latency(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
-    """Follow a topic that is being written to: how long micro-batches take, and messages to be done with."""
+    """Follow a topic while a producer sends to it; return the durations of micro-batches, and of messages until the end
+    of their batch.
+    """
     topic, columns = given["steady"], given["columns"]
     checkpoint = Path(side.given["scratch"], f"checkpoint-{time.time_ns()}")
     writer = side.stream(columns, topic).writeStream.format("noop")
@@ -370,11 +374,11 @@ def latency(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
 
 
 PHASES = ("latestOffset", "queryPlanning", "getBatch", "walCommit", "addBatch", "commitOffsets")
-"""The parts of a micro-batch that Spark tells of."""
+"""The phases of a micro-batch in Spark's progress reports."""
 
 
 def _done(query: Any) -> list[Any]:
-    """Progress reports of micro-batches that had rows."""
+    """Return the progress reports of micro-batches with rows."""
     reports = (json.loads(report.json()) for report in query._jsq.recentProgress())
     return [report for report in reports if report["numInputRows"] and "addBatch" in report["durationMs"]]
 
@@ -398,7 +402,7 @@ MEASURES: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, float]]] = {
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Spark's and Java's words are no answers
+    os.dup2(2, 1)  # Spark and Java print to stdout, which is for answers only
     given = json.loads(sys.argv[1])
     side: Any = {"tianzhou": Tianzhou, "kafka": Kafka}[given["side"]](given)
     side.spark.sparkContext.setLogLevel("ERROR")

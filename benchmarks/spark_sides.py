@@ -1,4 +1,4 @@
-"""What `spark.py` compares: a broker with the messages in it, a steady producer and a warm Spark session each."""
+"""The sides that `spark.py` compares: a broker with the messages, a steady producer and a warm Spark session each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STOP_S = 30
 QUEUES = 4
 BODY = 1024
 LATENCY_S = {"secs": 15, "settle": 6}
-"""Seconds that latency is measured in a round, and those that a stream runs before."""
+"""Seconds of a latency measurement in a round, and seconds of the stream before it."""
 Figures = dict[str, float]
 
 
@@ -38,13 +38,13 @@ Figures = dict[str, float]
 
 
 class Process:
-    """A program of ours or theirs in a process group of its own, which ends with it.
+    """A program of ours or of Kafka in a process group of its own, which ends with it.
 
     Args:
         command: the program.
-        log: where what it says goes.
+        log: file for its output.
         env: its environment.
-        talks: whether it is spoken with over stdin and stdout.
+        talks: whether commands and answers go over stdin and stdout.
     """
 
     def __init__(self, command: list[str], log: Path, env: Mapping[str, str], *, talks: bool = False) -> None:
@@ -74,7 +74,7 @@ class Process:
         """Wait for a line.
 
         Raises:
-            CannotRunError: none came; says what the process had to say last.
+            CannotRunError: no line came; the text has the last output of the process.
         """
         assert self._popen.stdout is not None
         end = time.monotonic() + limit_s
@@ -96,7 +96,9 @@ class Process:
         return f"the last it said: {self.log.read_text(errors='replace').strip()[-600:] or 'nothing'}"
 
     def stop(self) -> None:
-        """End it by SIGTERM, or by its end of input where it is spoken with; what is left of its group by SIGKILL."""
+        """End the process by SIGTERM, or by the end of its stdin where it takes commands; end the rest of its group by
+        SIGKILL.
+        """
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
@@ -110,7 +112,7 @@ class Process:
 
 
 class Side:
-    """A broker with the messages in it, and a warm session; each step that cannot be taken raises CannotRunError.
+    """A broker with the messages in it, and a warm session; each failed step raises CannotRunError.
 
     Args:
         name: `tianzhou` or `kafka`.
@@ -127,7 +129,7 @@ class Side:
         work.mkdir(parents=True)
 
     def open_session(self, python: str, env: Mapping[str, str], given: Mapping[str, Any]) -> None:
-        """Start the session; `given` is what `spark_session` gets beside what both get."""
+        """Start the session; `given` has the arguments of `spark_session` beside the common ones."""
         scratch = self.work / "spark"
         scratch.mkdir()
         whole = {"side": self.name, "topic": TOPIC, "rows": self.rows, "scratch": str(scratch), **given}
@@ -137,10 +139,10 @@ class Side:
         self.version = self._session.answer(READY_S)["spark"]
 
     def ask(self, measure: str, **given: Any) -> Figures:
-        """Have the session do something.
+        """Run a command in the session and return its figures.
 
         Raises:
-            CannotRunError: it could not; says why.
+            CannotRunError: the command failed; the text has the reason.
         """
         assert self._session is not None
         self._session.tell({"measure": measure, **given})
@@ -150,7 +152,7 @@ class Side:
         return answer
 
     def line(self, measure: str, given: Mapping[str, Any]) -> Figures:
-        """Measure a line once."""
+        """Measure a line once and return its figures."""
         if measure != "latency":
             return self.ask(measure, **given)
         producer = self.steady()
@@ -160,7 +162,7 @@ class Side:
             producer()
 
     def warm(self, lines: list[tuple[str, Mapping[str, Any]]]) -> None:
-        """Run every line, a measure and what it gets, once without noting it; the sources are counted first."""
+        """Run every line, a measure with its arguments, once without noting it; count the sources first."""
         for source in sorted({given["source"] for _, given in lines if "source" in given}):
             rows = self.ask("count", source=source)["rows"]
             if rows != self.rows:
@@ -170,11 +172,11 @@ class Side:
             self.line(measure, given)
 
     def start(self) -> None:
-        """Broker, messages, session."""
+        """Start the broker, send the messages, and start the session."""
         raise NotImplementedError
 
     def steady(self) -> Callable[[], None]:
-        """Begin to send steadily; what ends it."""
+        """Begin to send steadily; return the function that ends it."""
         raise NotImplementedError
 
     def stop(self) -> None:

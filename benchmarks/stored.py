@@ -1,10 +1,9 @@
-"""A store that has long been in use, without the disk space: segments of full length with holes for bodies.
+"""A store like after long use, without the disk space: segments of full length with holes for bodies.
 
 Records as a broker writes them, 4 000 000 bytes of zeros each, so that a segment of 1 GiB holds 268; a page with the
-head and one with the end of each is all that takes disk space (about 2 MiB a segment). What a broker keeps for each
-segment and must go through when it starts is all there; what it keeps for each message is not: 100 GiB are 26 800
-messages here and 90 million of 1 KiB. The queues' units are written too, the index is not: both brokers start from
-the same files.
+head and one with the end of each is all that takes disk space (about 2 MiB a segment). The state per segment, which a
+broker reads during its start, is complete. The state per message is smaller: 100 GiB are 26 800 messages here and 90
+million of 1 KiB. The queues' units are written too, the index is not: both brokers start from the same files.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ def fill(store: Path, segments: int, length: int = GIB, body: int = BODY) -> int
 
     Args:
         store: the root folder of a store that is empty.
-        segments: how many.
+        segments: number of segments.
         length: bytes of a segment.
         body: bytes of each message.
 
     Returns:
-        How many messages there are now.
+        Number of messages in the store.
     """
     log = store / "commitlog"
     log.mkdir(parents=True)

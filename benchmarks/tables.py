@@ -1,4 +1,4 @@
-"""From figures to Markdown: medians, ratios, and whether what was wanted is met."""
+"""Conversion of figures to Markdown: medians, ratios, and whether targets are met."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from lines import A_SLAVE, FIGURES, FLAT, GROWTH, LINES, Line, Wanted
 
 Rounds = Mapping[str, Mapping[str, Sequence[float]]]
-"""By side, by `line.figure`: the figure of each round."""
+"""Figure of each round, by side and by `line.figure`."""
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; nothing when there are no rows."""
+    """Return a Markdown table, or an empty text when there are no rows."""
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows)) if rows else ""
 
 
 def medians(rounds: Rounds) -> dict[str, dict[str, float]]:
-    """The median of each figure over the rounds it was measured in."""
+    """Return the median of each figure over the rounds with that figure."""
     return {
         side: {name: statistics.median(values) for name, values in figures.items() if values}
         for side, figures in rounds.items()
@@ -29,7 +29,7 @@ def medians(rounds: Rounds) -> dict[str, dict[str, float]]:
 
 
 def shown(figure: str, value: float) -> str:
-    """A figure as people read it."""
+    """Return a figure as text for the reader."""
     if figure.endswith("_us"):
         return f"{value:.0f} µs" if value < 1000 else f"{value / 1000:.2f} ms"
     if figure == "disk_share":
@@ -40,14 +40,14 @@ def shown(figure: str, value: float) -> str:
 
 
 def bound(wanted: Wanted) -> str:
-    """What is wanted, in short."""
+    """Return the short text of a target."""
     sign, value = ("≥", wanted.least) if wanted.least is not None else ("≤", wanted.most)
     assert value is not None
     return f"{sign} {shown(wanted.figure, value)}" if wanted.absolute else f"{sign} {value:g}x"
 
 
 def verdict(wanted: Wanted, apache: float | None, ours: float) -> str:
-    """`met`, `not met`, or nothing when there is nothing to compare with."""
+    """Return `met`, `not met`, or an empty text when no figure exists to compare with."""
     if wanted.absolute:
         return "met" if wanted.met(ours) else "**not met**"
     if not apache:
@@ -56,12 +56,12 @@ def verdict(wanted: Wanted, apache: float | None, ours: float) -> str:
 
 
 def table(sides: Mapping[str, str], rounds: Rounds, lines: Sequence[Line]) -> str:
-    """The lines as a Markdown table: each side, its ratio to Apache's, what is wanted of ours.
+    """Return the lines as a Markdown table: each side, its ratio to Apache's, and our target.
 
     Args:
-        sides: what was measured, and its name.
+        sides: measured sides with their titles.
         rounds: the figures.
-        lines: which lines, in which order.
+        lines: lines of the table, in order.
     """
     middle = medians(rounds)
     compared = "apache" in sides
@@ -98,11 +98,11 @@ def _cells(sides: Mapping[str, str], middle: Mapping[str, Mapping[str, float]], 
 
 
 def against_before(rounds: Rounds, lines: Sequence[Line]) -> str:
-    """What changed since another checkout: the median of the ratios of each round, and the smallest and largest.
+    """Return the changes since another checkout: the median, smallest and largest ratio over the rounds.
 
     Args:
-        rounds: the figures; those of `before` and `tianzhou` count.
-        lines: which lines, in which order.
+        rounds: the figures; only `before` and `tianzhou` count.
+        lines: lines of the table, in order.
     """
     before, now = rounds.get("before", {}), rounds.get("tianzhou", {})
     rows = []
@@ -117,7 +117,7 @@ def against_before(rounds: Rounds, lines: Sequence[Line]) -> str:
 
 
 def growth(sides: Mapping[str, str], rounds: Rounds) -> str:
-    """How much each side changes from a little to a lot, or by a slave; flat is within 1.5 times."""
+    """Return how much each side slows down from small to large, or by a slave; up to 1.5 times counts as flat."""
     middle = medians(rounds)
     rows = []
     for small, large, most in GROWTH:
@@ -144,12 +144,12 @@ def growth(sides: Mapping[str, str], rounds: Rounds) -> str:
 
 
 def machine_list(machine: Mapping[str, str]) -> str:
-    """The machine as a Markdown list."""
+    """Return the machine as a Markdown list."""
     return "".join(f"- {name}: {value}\n" for name, value in machine.items())
 
 
 def with_section(page: str, name: str, section: str) -> str:
-    """Put a section into a page, in the place of the section of that name, or at the page's end."""
+    """Return a page with the section of that name replaced, or appended at the end."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     block = f"{begin}\n\n{section.strip()}\n\n{end}"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
@@ -159,7 +159,7 @@ def with_section(page: str, name: str, section: str) -> str:
 
 
 def put_section(path: Path | None, name: str, section: str) -> None:
-    """Print a section, and put it into a page, see `with_section`."""
+    """Print a section, and write it into a page, see `with_section`."""
     print(section)
     if path is not None:
         page = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -167,6 +167,6 @@ def put_section(path: Path | None, name: str, section: str) -> None:
 
 
 def write_json(path: Path | None, document: Mapping[str, Any]) -> None:
-    """Write every figure of every round, where somebody asked for it."""
+    """Write every figure of every round to a file, unless the path is None."""
     if path is not None:
         path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""For how long a broker's loop is held when thousands want something in the same moment.
+"""Longest block of a broker's loop when thousands of clients send requests in the same moment.
 
     .venv/bin/python benchmarks/turns.py                  # 10 000 of each, about a minute
     .venv/bin/python benchmarks/turns.py --count 1000
 
-A broker and a name server in this process, each what it does measured in CPU time of its thread, turn by turn of its
-loop, so that a busy machine shows little; consumers are on a loop of another thread. Shown for each case: the longest
-turn, how many turns were longer than 5 ms, and CPU time in all. Wanted: no turn above 5 ms.
+A broker and a name server run in this process; consumers run on a loop of another thread. Each iteration of the
+servers' loop is measured in CPU time of its thread, so that other load on the machine has little effect. The table
+shows for each case the longest iteration, the number of iterations above 5 ms, and the total CPU time. Target: no
+iteration above 5 ms.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ BENCHMARK_TOPIC = "BenchmarkTest"
 
 
 class CountedLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop, with the CPU time of each of its turns."""
+    """asyncio's loop, with the CPU time of each of its iterations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class CountedLoop(asyncio.SelectorEventLoop):
 
 
 class Peer(asyncio.Protocol):
-    """A client that counts frames and understands none."""
+    """A client that counts frames without decoding them."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -90,19 +91,19 @@ class Crowd:
         self.thread.start()
 
     async def do(self, what: Awaitable[Any]) -> Any:
-        """Have the crowd's loop do something."""
+        """Run a coroutine on the crowd's loop."""
         done: Future[Any] = asyncio.run_coroutine_threadsafe(what, self.loop)  # type: ignore[arg-type]
         return await asyncio.wrap_future(done)
 
     async def connect(self, count: int) -> None:
-        """Have so many connections."""
+        """Open `count` connections."""
         while len(self.peers) < count:
             some = range(min(100, count - len(self.peers)))
             made = await asyncio.gather(*(self.loop.create_connection(Peer, "127.0.0.1", self.port) for _ in some))
             self.peers += [peer for _, peer in made]
 
     async def say(self, each: Callable[[int], list[bytes]], at_once: int = 50) -> None:
-        """Send something on each connection."""
+        """Send frames on each connection."""
         for number, peer in enumerate(self.peers):
             peer.transport.write(b"".join(each(number)))
             if number % at_once == at_once - 1:
@@ -110,12 +111,12 @@ class Crowd:
 
     @property
     def replies(self) -> int:
-        """Replies so far."""
+        """Return the number of replies so far."""
         return sum(peer.replies for peer in self.peers)
 
     @property
     def notices(self) -> int:
-        """Requests of the broker so far."""
+        """Return the number of requests from the broker so far."""
         return sum(peer.notices for peer in self.peers)
 
     async def drop(self) -> None:
@@ -138,7 +139,7 @@ class Turns:
         broker: the broker.
         crowd: its clients.
         loop: the broker's loop.
-        count: how many of everything.
+        count: number of connections, topics and other objects.
     """
 
     def __init__(self, broker: Broker, crowd: Crowd, loop: CountedLoop, count: int) -> None:
@@ -147,10 +148,10 @@ class Turns:
 
     @contextlib.contextmanager
     def measured(self, what: str) -> Iterator[None]:
-        """Note the turns of what happens inside."""
+        """Note the loop iterations inside the context."""
         self.loop.turns.clear()
         yield
-        turns = self.loop.turns[1:]  # the first is the one this began in
+        turns = self.loop.turns[1:]  # the first iteration is the one that began this measurement
         found = {"longest_ms": max(turns) * 1e3, "cpu_ms": sum(turns) * 1e3}
         found["above_5_ms"] = sum(one > LONG_S for one in turns)
         self.figures |= {f"{what}.{name}": round(value, 2) for name, value in found.items()}
@@ -172,7 +173,7 @@ class Turns:
         await self.members()
 
     async def queues(self) -> None:
-        """Queues that get their first message together."""
+        """Send the first messages of many queues together."""
         topics = [TopicConfig(f"Queues{number:04}", 8, 8) for number in range(self.count // 8)]
         for topic in topics:
             self.broker.tables.topics.put(topic, 1)
@@ -187,7 +188,7 @@ class Turns:
             await until(lambda: store.dispatch_behind_bytes == 0)
 
     async def topics(self) -> None:
-        """New topics one after the other, each of which name servers are told at once."""
+        """Create new topics one after the other; the broker registers each at the name servers immediately."""
         for number in range(self.count):
             self.broker.tables.topics.put(TopicConfig(f"Topics{number:05}", 8, 8), 1)
             if number % 200 == 199:
@@ -204,7 +205,7 @@ class Turns:
                 await asyncio.sleep(0.2)
 
     def poll(self, number: int, wait_ms: int) -> list[bytes]:
-        """Long polls of one connection, all on one queue."""
+        """Return long polls of one connection, all on one queue."""
         with_subscription = {"sysFlag": "6", "subscription": "*", "expressionType": "TAG"}
         return [
             long_poll("crowd", BENCHMARK_TOPIC, 0, self.at, number * 10 + one, wait_ms, **with_subscription)
@@ -212,7 +213,7 @@ class Turns:
         ]
 
     async def polls(self) -> None:
-        """Long polls that end together."""
+        """End many long polls together."""
         crowd, store = self.crowd, self.broker.store
         polls = len(crowd.peers) * POLLS_A_CONNECTION
         self.at = 0
@@ -236,11 +237,11 @@ class Turns:
             await until(lambda: crowd.replies - before >= polls)
 
     def beat(self, number: int, expression: str = "*") -> list[bytes]:
-        """The heartbeat of a member of a large group."""
+        """Return the heartbeat of a member of a large group."""
         return [heartbeat(f"client@{number}", "large", BENCHMARK_TOPIC, number, expression)]
 
     async def members(self) -> None:
-        """A group that grows to thousands of members, and goes."""
+        """Let a group grow to thousands of members, then close it."""
         crowd = self.crowd
         members, consumers = len(crowd.peers), self.broker.tables.clients.consumers
         with self.measured("members that join one group"):
@@ -303,7 +304,7 @@ def main() -> None:
     allow_files(2 * min(arguments.count, 5_000) + 1_000)
     loop = CountedLoop()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(FrozenObjects())  # as the commands have it
+        stack.enter_context(FrozenObjects())  # as in the commands
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turns-"))
         runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: loop))
         figures = runner.run(measure(loop, arguments.count, Path(folder)))

@@ -54,5 +54,5 @@ class ClientProbe:
         self._client._choose = choose
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine as the methods of a blocking client do."""
+        """Run a coroutine like the methods of a blocking client."""
         return self._client._run(work)

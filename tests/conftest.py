@@ -1,4 +1,4 @@
-"""What every test shares: how two workers share it, and the list of suites that did not run."""
+"""Common hooks of all tests: distribution over two workers, and the list of suites that did not run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ LENGTHY = frozenset(
         "test_testing_howto", "test_transaction_deaths", "test_transaction_kills",
     }
 )  # fmt: skip
-"""Files that start many processes, kill them, or wait for them: begun before others, and not with `./test --quick`."""
+"""Files that start many processes, kill them, or wait for them: they start before others, and do not run with `./test
+--quick`.
+"""
 NOT_QUICK_ROOMS = ("tests/browser/", "tests/fault/", "tests/scenario/")
 NOT_QUICK = frozenset(
     {
@@ -46,16 +48,16 @@ NOT_QUICK = frozenset(
 )  # fmt: skip
 """Files of other rooms that take 20 s and more; `./test --quick` leaves them out, too."""
 LONG_RUN_S = 600
-"""Seconds of all tests together from which on a run says where they have gone."""
+"""Total seconds of all tests from which on a run reports its time by room."""
 property_examples.register()
 have_half_empty_disk()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As of a shell's job in the background. Programs that tests interrupt would inherit it.
+    # As in a shell's background job. Programs that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WORKER_DIED = 3
-"""The exit code of a run in which a worker's process died: what it had not come to was tested by nobody."""
+"""The exit code of a run in which a worker's process died, because its remaining tests did not run."""
 _dead_workers: list[str] = []
 
 
@@ -73,7 +75,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def log_levels_are_the_default() -> Iterator[None]:
-    """Undo what commands set that run in the test's process: they make some loggers quiet, as for their users.
+    """Reset the log levels, because commands that run in the test's process silence some loggers, as for their users.
 
     Before a test, too: a fixture of its module may have run a command.
     """
@@ -103,9 +105,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Logs are captured in pytest's own form.
+    """Capture logs in pytest's own format.
 
-    pytest attaches its handlers to loggers that do not propagate, and those of Spark give each handler their JSON form.
+    pytest attaches its handlers to loggers that do not propagate, and Spark's loggers give each handler their JSON
+    format.
     """
     plugin = item.config.pluginmanager.get_plugin("logging-plugin")
     for handler in (plugin.caplog_handler, plugin.report_handler):
@@ -132,7 +135,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 
 @pytest.fixture(scope="module", params=["pure", "compiled"])
 def hot(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
-    """The hot functions of one twin after the other; `wire.command.split` is that twin's meanwhile."""
+    """Yield the hot functions of one twin after the other; `wire.command.split` belongs to that twin meanwhile."""
     if request.param == "pure":
         names = {**vars(properties), **vars(records), **vars(frames)}
     else:
@@ -146,7 +149,7 @@ def hot(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What `./test` asks for besides pytest's own."""
+    """Add the options of `./test`."""
     group = parser.getgroup("tianzhou")
     group.addoption(
         "--spare-worker", action="store_true", help="the last of -n workers runs quick tests, when others wait"
@@ -157,7 +160,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One more marker; `pyproject.toml` has those that stand in files. The spare worker steps back."""
+    """Declare the marker `lengthy`; `pyproject.toml` has the markers that occur in files. Lower the priority of the
+    spare worker.
+    """
     config.addinivalue_line("markers", "lengthy: processes that are killed and waited for, not with ./test --quick")
     worker = getattr(config, "workerinput", None)
     if worker is not None and config.getoption("spare_worker") and is_spare(worker["workerid"], worker["workercount"]):
@@ -165,7 +170,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class FailuresAtOnce:
-    """Names a test as soon as it fails, so that a run that is cut off has said so.
+    """Prints the name of a test as soon as it fails, so that an interrupted run has named it.
 
     Args:
         reporter: writes to the terminal.
@@ -186,7 +191,7 @@ class FailuresAtOnce:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Failures are named where they are reported: not by workers."""
+    """Register the printer of failures in the controlling process, not in workers."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(FailuresAtOnce(reporter))
@@ -209,7 +214,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long suites first: workers then end at about the same time. What is lengthy is marked, to be left out."""
+    """Order long suites first, so that workers end at about the same time. Mark lengthy tests, so that they can be left
+    out.
+    """
     if config.getoption("one_twin"):
         config.hook.pytest_deselected(items=[item for item in items if tries_both_twins(item)])
         items[:] = [item for item in items if not tries_both_twins(item)]
@@ -228,7 +235,7 @@ def tries_both_twins(item: pytest.Item) -> bool:
 
 
 def place_in_line(item: pytest.Item) -> int:
-    """When a test is run: what takes longest and what has to wait comes early."""
+    """Return the rank of a test in the run: the longest tests, and tests that wait, come early."""
     for place, room in enumerate(WHOLE_FILES):
         if item.nodeid.startswith(room):
             return place
@@ -239,12 +246,12 @@ def place_in_line(item: pytest.Item) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers share the tests as `sharing.LongFirst` says."""
+    """Return the scheduler of the workers, `sharing.LongFirst`."""
     return LongFirst(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Name the suites that did not run, and why; and say where the time of a long run has gone."""
+    """Print the suites that did not run, with the reasons, and the time by room of a long run."""
     left_out: dict[str, set[str]] = defaultdict(set)
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -271,7 +278,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def seconds_by_room(reports: Iterable[Any]) -> dict[str, float]:
-    """How long the tests of each folder took, with what was set up for them."""
+    """Return the duration of the tests of each folder, including their setup."""
     taken: dict[str, float] = defaultdict(float)
     for report in reports:
         if isinstance(report, pytest.TestReport):

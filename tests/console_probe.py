@@ -30,7 +30,7 @@ async def served_console(settings: ConsoleSettings) -> AsyncIterator[ConsoleServ
         yield console
 
 
-# Hashing a password takes long by design.
+# Hashing a password is slow by design.
 _account = cache(lambda name, role: make_account(name, PASSWORD, role))
 
 

@@ -19,7 +19,7 @@ def main(path: str, *args: str) -> int:
     Returns:
         The child's exit code; 137 when a signal ended the child.
     """
-    if args[0] != "-m":  # PySpark asks for the version by -c
+    if args[0] != "-m":  # PySpark queries the version by -c
         os.execv(sys.executable, [sys.executable, *args])
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)

@@ -1,4 +1,4 @@
-"""What tests need that give a store's own log, queues and index to the compiled twin of the hot functions."""
+"""Helpers for tests that pass a store's own log, queues and index to the compiled twin of the hot functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes and those below them, as `/proc` tells."""
+"""Processes and their descendants, from `/proc`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
-    """The processes that one has started and that are there; none when it is gone."""
+    """Return the running children of a process; empty when it has ended."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -16,5 +16,5 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one, the nearest first."""
+    """Return all descendants of a process, the nearest first."""
     return [one for child in children(pid) for one in (child, *descendants(child))]

@@ -33,7 +33,7 @@ _held: deque[int] = deque()
 
 
 def server_ports(count: int = 1) -> int:
-    """Return the first of so many free ports in a row, all of them for the caller alone."""
+    """Return the first of `count` free ports in a row, all reserved for the caller."""
     # Clusters are started side by side, in threads.
     with _taking:
         for _ in range(_size):

@@ -74,7 +74,7 @@ class SharedLoop:
         return self._runner.run(_limited(main))
 
     def open(self, resource: AbstractAsyncContextManager[T]) -> T:
-        """Enter an async context manager and return its value. The loop exits the manager when it is closed.
+        """Enter an async context manager and return its value. The manager exits when the loop closes.
 
         One task enters and exits the manager, as time limits and task groups inside it require.
         """

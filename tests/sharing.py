@@ -1,4 +1,4 @@
-"""How the workers of a run share the tests: those that take long begin first, quick ones fill what these leave idle."""
+"""Distribution of the tests over the workers of a run: long tests begin first, quick ones fill the gaps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from xdist.workermanage import WorkerController
 
 FOREIGN, SPARK, BROWSER = "tests/interop/", "tests/spark/", "tests/browser/"
 WHOLE_FILES = (FOREIGN, SPARK, BROWSER)
-"""Each file of these stays on one worker, as its tests share a JVM or a server. Files of browsers share one browser and
-one cluster, and stay on one worker together."""
+"""Files that each stay on one worker, because their tests share a JVM or a server. Files of browsers share one browser
+and one cluster, and stay on one worker together.
+"""
 SHARED_SETUP = (
     "tests/fault/damage/test_bit_rot.py", "tests/fault/hostile_peers/test_access_bypass.py",
     "tests/fault/hostile_peers/test_bad_input.py", "tests/fault/test_bench_process.py", "tests/form/test_wheels.py",
@@ -21,27 +22,27 @@ QUICK = ("tests/unit/", "tests/property/", "tests/golden_checks/", "tests/form/"
 """Folders of tests that wait for no process. They run last, because a busy machine makes none of them fail."""
 SPARK_WORKER = "gw1"
 SPARE_NICE = 15
-"""The spare worker gets next to nothing while others have something to do: these wait with time limits."""
+"""Nice value of the spare worker, which runs almost only while others are idle, because others have time limits."""
 
 
 def is_spare(worker: str, workers: int) -> bool:
-    """Whether a worker is the spare one, which is the last."""
+    """Whether a worker is the spare one, the last of the run."""
     return worker == f"gw{workers - 1}"
 
 
 def step_back() -> None:
-    """Have this process wait for others."""
+    """Lower the priority of this process."""
     os.nice(SPARE_NICE)
 
 
 class LongFirst(LoadScopeScheduling):
-    """Gives out the tests in the order they were collected, with two exceptions.
+    """A scheduler that distributes the tests in the order of their collection, with two exceptions.
 
-    Tests of foreign peers wait most of the time, for elections and for each other; those of Spark work. One worker
-    begins with Spark's, and the others come to these last, so that not all work, or all wait, at once. A spare worker
-    takes the last of the quick ones, and no time from the others; it ends when there are no more.
+    Tests of foreign peers mostly wait, for elections and for each other; Spark's tests use the processor. One worker
+    begins with Spark's, and the others run these last, so that the workers do not all compute, or all wait, at the same
+    time. A spare worker runs the last of the quick ones at low priority; it ends when no more are left.
 
-    Groups by markers (`--dist loadgroup` alone) do nothing with pytest 9, whose items keep their names.
+    Groups by markers (`--dist loadgroup` alone) do nothing with pytest 9, which does not rename items.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -59,12 +60,12 @@ class LongFirst(LoadScopeScheduling):
         return bool(self.config.getoption("spare_worker")) and is_spare(node.gateway.id, self.numnodes)
 
     def _next_for(self, node: WorkerController) -> str | None:
-        """The scope that a worker gets next; None when there is none for it."""
+        """Return the next scope of a worker; None when there is none for it."""
         last = next(reversed(self.workqueue))
         if self._is_spare(node):
             return last if last.startswith(QUICK) else None
         wants_spark = node.gateway.id == SPARK_WORKER
-        # Scopes of Spark come early, so that a look at all is a look at few.
+        # Scopes of Spark come early, so that this loop is short.
         for scope in self.workqueue:
             if scope.startswith(SPARK) == wants_spark:
                 return scope
@@ -86,7 +87,7 @@ class LongFirst(LoadScopeScheduling):
         scope = self._split_scope(nodeid)
         unit = self.assigned_work[node][scope]
         unit[nodeid] = True
-        # The base class keeps all, and counts them anew with each test.
+        # The base class stores all, and counts them again with each test.
         if all(unit.values()):
             del self.assigned_work[node][scope]
         self._reschedule(node)

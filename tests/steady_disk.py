@@ -1,8 +1,4 @@
-"""The disk of the tests' folders looks half empty to servers that tests start.
-
-A broker refuses sends on a disk that is 90 % full (store.md §12). A machine with a disk of 252 GB has 25 GB free then,
-enough for all tests. Tests of full disks use small file systems of their own or replace `shutil.disk_usage`.
-"""
+"""A disk of the tests' folders that appears half empty to servers that tests start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access of tests to the inside of a message store, and steps that the store's own tasks usually take.
+"""Access of tests to the inside of a message store, and to the steps of the store's background tasks.
 
 Tests use the public methods of `MessageStore` where these suffice. A `StoreProbe` reads the private attributes, so that
 tests do not name them. A change of the store's inside then changes this file, not the tests
@@ -196,11 +196,11 @@ class StoreProbe:
         self._store._limits.memory_bound = size
 
     def unlock(self) -> None:
-        """Release the lock of the folder without closing the store, as the death of the process does."""
+        """Release the lock of the folder without closing the store, like the death of the process."""
         self._store._folder.unlock()
 
     def release(self) -> None:
-        """Release folder and files without a write, as the death of the process does."""
+        """Release folder and files without a write, like the death of the process."""
         self._store._release()
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what becomes true: in tests with threads or processes, and in tests on an event loop."""
+"""Waiting for conditions: in tests with threads or processes, and in tests on an event loop."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 WITHIN_S = 60.0
-"""What is waited for comes within a second, but not on a machine where ten others want the same core."""
+"""Default limit in seconds. A condition usually takes less than a second, but not on a machine with ten processes for
+each core.
+"""
 
 
 def until(condition: Callable[[], Any], what: str = "", *, within_s: float = WITHIN_S, every_s: float = 0.02) -> Any:
-    """Ask again and again until a condition returns something true; returns that.
+    """Poll a condition until its result is true; return the result.
 
     Args:
-        condition: an OSError or a ValueError of its own counts as "not yet", as of a server that is starting.
-        what: what should come to be, for the error.
-        within_s: how long at most, in seconds.
-        every_s: pause between two askings, in seconds.
+        condition: function to call; its OSError or ValueError counts as false, because a server may be starting.
+        what: description of the condition, for the error.
+        within_s: limit in seconds.
+        every_s: pause between two calls in seconds.
 
     Raises:
         AssertionError: it did not become true in time.
@@ -40,7 +42,7 @@ def until(condition: Callable[[], Any], what: str = "", *, within_s: float = WIT
 async def until_async(
     condition: Callable[[], Any], what: str = "", *, within_s: float = WITHIN_S, every_s: float = 0.01
 ) -> Any:
-    """As `until`, on an event loop and in its time; the condition may be a coroutine function."""
+    """Poll like `until`, on an event loop and in its time; the condition may be a coroutine function."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s
     while loop.time() < deadline_s:

@@ -1,10 +1,10 @@
-"""How long the console takes to answer with each page, beside a thousand topics and groups and ten thousand members.
+"""Response time of each console page, with a thousand topics and groups and ten thousand members.
 
 Usage: PYTHONPATH=src:benchmarks .venv/bin/python benchmarks/console/pages.py [--topics N] [--groups N] [--members N]
 
 Servers and console are processes. Members are connections of this one whose heartbeats name every group: ten of them
-are ten members of each group. A figure is the time from the request to the last byte of a page's HTML, with all rows
-that the page begins with; the median and the slowest of ten, after two that do not count.
+are ten members of each group. A figure is the time from the request to the last byte of a page's HTML, with all rows of
+the page's first view. The table has the median and the slowest of ten requests, after two that do not count.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def group_of(number: int) -> str:
 
 @contextlib.contextmanager
 def command(folder: Path, *args: object) -> Iterator[dict[str, Any]]:
-    """A `tianzhou` command that stays; gives its ready line, and ends it."""
+    """Run a `tianzhou` command until the context ends; yield its ready line."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tianzhou", *map(str, args), "-o", "json"],
         cwd=folder,
@@ -67,7 +67,7 @@ def command(folder: Path, *args: object) -> Iterator[dict[str, Any]]:
 
 
 async def fill(namesrv: str, topics: int, groups: int) -> None:
-    """Make topics of ten queues and groups, some at a time."""
+    """Create topics of ten queues and groups, several at a time."""
     gate = asyncio.Semaphore(AT_ONCE)
     async with Admin(namesrv) as admin:
 

@@ -1,4 +1,4 @@
-"""What ten thousand hostile connections do, one limit at a time: the requests of each, for `hostile_crowd.py`."""
+"""Requests of ten thousand hostile connections, one case for each limit of a server, for `hostile_crowd.py`."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command, encode
 
 TOPIC = "Hostile"
-"""A topic that is there, with `QUEUES` queues and a message of `LARGE_BODY` bytes in its first one."""
+"""Existing topic with `QUEUES` queues and a message of `LARGE_BODY` bytes in its first queue."""
 QUEUES = 256
 LARGE_BODY = 1 << 20
 PASSWORD = "a-secret-of-the-measurement"
 USER = "friend"
 
 CROWD = 10_000
-"""Connections that together go above the defaults; fewer meet limits that are as much smaller."""
+"""Number of connections that together exceed the default limits. For a smaller crowd the limits shrink in
+proportion.
+"""
 
 FILTERING_GROUPS = 1_000
-"""Groups that announce SQL92 expressions, many each: there may be no more groups than expressions."""
+"""Number of groups that announce SQL92 expressions, many each. The limit on expressions also bounds the groups."""
 
 Frames = Callable[[int], Iterator[bytes]]
-"""What one connection sends, piece by piece: called with its number."""
+"""Function that yields the pieces one connection sends; its argument is the connection's number."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One limit, and who goes above it.
+    """A case: one limit of the server, and the connections that exceed it.
 
     Attributes:
-        name: for the command line and the table.
-        counter: the figure that has to move, without `refused_`; empty where none does.
-        frames: what each connection sends.
+        name: name on the command line and in the table.
+        counter: figure that must grow, without `refused_`; empty where no figure grows.
+        frames: generator of the frames of each connection.
         namesrv: whether the name server is the victim.
-        settings: of the victim, beside its defaults.
-        window: requests of a connection that wait for their replies.
-        reads: whether replies are read.
-        hold_s: how long connections stay after they have sent everything, or nothing more is answered.
-        addresses: how many addresses they come from.
+        settings: settings of the victim, beside its defaults.
+        window: requests in flight on a connection.
+        reads: whether the connection reads replies.
+        hold_s: seconds that connections stay open after the last frame was sent, or after the last reply.
+        addresses: number of source addresses.
         signs: whether access control is on.
     """
 
@@ -61,7 +63,7 @@ class Case:
     signs: bool = False
 
     def conf(self, connections: int) -> dict[str, object]:
-        """Settings of the victim; limits of a smaller crowd are smaller by as much."""
+        """Return the settings of the victim; a smaller crowd gets limits that are smaller in proportion."""
         share = min(connections / CROWD, 1)
         if self.counter == limits.ADDRESS_CONNECTIONS.name:
             return {self.counter: connections // 2}
@@ -71,12 +73,14 @@ class Case:
 
 
 def request(code: int, body: bytes = b"", **fields: object) -> bytes:
-    """A request; fields by their names on the wire."""
+    """Return an encoded request; header fields have their names on the wire."""
     return encode(Command(code, opaque=1, fields={name: str(value) for name, value in fields.items()}, body=body))
 
 
 def _each(limit: Limit, share: float = 1) -> int:
-    """How many of something each connection wants, so that all together want a tenth more than there may be."""
+    """Return the number of objects each connection requests, so that all connections together request 10 % more than
+    the limit.
+    """
     return ceil(limit.default * share * 1.1 / CROWD)
 
 
@@ -146,7 +150,7 @@ def _large_heartbeats(number: int) -> Iterator[bytes]:
 
 
 def _long_heartbeats(number: int) -> Iterator[bytes]:
-    """Those that take so long that the next ones wait, bytes and all."""
+    """Yield heartbeats that take long to process, so that the next ones wait with their bytes in memory."""
     subscriptions = [SubscriptionData(f"{'t' * 90}-{one}", sub_version=1) for one in range(500)]
     for one in range(4):
         yield _beat(number, [], [ConsumerData(f"hostile-{number}-{one}", subscription_data_set=subscriptions)])
@@ -299,7 +303,7 @@ CASES = {
             "maxHalfMessages",
             _half_messages,
             window=16,
-            settings={"waitTimeMillsInSendQueue": 60_000},  # else half of them are refused for having waited
+            settings={"waitTimeMillsInSendQueue": 60_000},  # the default would refuse half of them
         ),
         Case("KV entries", "maxKvEntries", _kv, namesrv=True),
         Case("registrations", "maxBrokers", _registrations, namesrv=True, window=1),

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What ten thousand hostile connections cost a server, one limit at a time, and what a client beside them notices.
+"""Cost of ten thousand hostile connections at a server, one limit at a time, and their effect on a well-behaved client.
 
     .venv/bin/python benchmarks/crowds/hostile_crowd.py                       # 10 000 of each kind, about half an hour
     .venv/bin/python benchmarks/crowds/hostile_crowd.py --connections 500 --cases "topics,long polls" -o json
 
-For each kind a name server and a broker as processes on a fresh store. Fewer connections meet limits that are as much
-smaller. A client sends a message and pulls it again, over and over, from before the others come until they have gone;
-at its end it reads everything that was acknowledged once more. Shown: anonymous memory of the victim before, at most
-and afterwards; the client's slowest answer; how often it was told to try again; how often the limit was met; lines in
-the log. Ends with 1 when something was lost or refused for good, a server ended, a limit that ought to be met was not,
-or memory was above `--most-mb`.
+Each case starts a name server and a broker as processes on a fresh store. For fewer connections the limits shrink in
+proportion. A client sends a message and pulls it, over and over, from before the attack until after it; at the end it
+pulls every acknowledged message once more. The table shows anonymous memory of the victim before the attack, at its
+peak and afterwards; the client's slowest reply; the number of replies that asked it to retry; the number of refusals by
+the limit; lines in the log. The exit code is 1 when a message was lost or refused permanently, a server ended, a limit
+was not reached that the case must reach, or memory was above `--most-mb`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ FRIEND = "Friend"
 AT_ONCE = 200
 SAMPLE_S = 0.1
 QUIET_S = 5.0
-"""Seconds without a reply after which nothing more is waited for."""
+"""Seconds without a reply after which the connection stops waiting."""
 
 
 class Peer(asyncio.Protocol):
-    """A hostile connection: sends what its case has for it, so much at a time."""
+    """A hostile connection: sends the frames of its case, limited by the window."""
 
     def __init__(self, crowd: Crowd, number: int) -> None:
         self.crowd, self.number = crowd, number
@@ -78,7 +78,7 @@ class Peer(asyncio.Protocol):
         self.go_on()
 
     def go_on(self) -> None:
-        """Send as much as may wait for replies."""
+        """Send as many frames as the window allows."""
         pieces = []
         while self.waiting < self.crowd.case.window and (frame := next(self.frames, None)) is not None:
             pieces.append(frame)
@@ -93,7 +93,7 @@ class Peer(asyncio.Protocol):
         while len(data) >= at + 4 and len(data) >= (end := at + 4 + int.from_bytes(data[at : at + 4], "big")):
             try:
                 reply = decode(data[at + 4 : end])
-            except TianzhouError:  # TLS speaks otherwise
+            except TianzhouError:  # the peer speaks TLS
                 break
             if reply.flag & 1:
                 self.crowd.codes[int(reply.code)] += 1
@@ -114,7 +114,7 @@ class Crowd:
         self.heard = time.monotonic()
 
     async def connect(self, port: int) -> None:
-        """Make the connections, from as many addresses as the case wants; some may be refused."""
+        """Open the connections, from as many addresses as the case has; the server may refuse some."""
         loop = asyncio.get_running_loop()
 
         async def one(number: int) -> None:
@@ -132,7 +132,7 @@ class Crowd:
             await asyncio.gather(*(one(number) for number in range(first, min(first + AT_ONCE, self.count))))
 
     async def attack(self, limit_s: float) -> None:
-        """Send everything, and wait for replies while there are any, for `limit_s` at most."""
+        """Send everything, and wait for replies, for `limit_s` seconds at most."""
         end = time.monotonic() + limit_s
         for number, peer in enumerate(self.peers):
             peer.begin()
@@ -155,9 +155,9 @@ class Victim:
     """A name server and a broker on a store of their own.
 
     Args:
-        case: whose settings the victim has.
+        case: case with the settings of the victim.
         work: scratch folder.
-        connections: how many hostile ones will come.
+        connections: number of hostile connections.
     """
 
     def __init__(self, case: Case, work: Path, connections: int) -> None:
@@ -202,17 +202,17 @@ class Victim:
         return all(process.poll() is None for process in self.processes)
 
     def stop(self) -> None:
-        """End both."""
+        """End both processes."""
         end_processes(self.processes, 60)
 
 
 class Friend:
-    """A client that means well: sends a message, pulls it, and so on.
+    """A well-behaved client: sends a message, pulls it, and repeats.
 
     Args:
-        namesrv: the name server's address, asked for the route each time.
-        broker: the broker's.
-        signs: whether it has to sign.
+        namesrv: address of the name server; each route look-up goes there.
+        broker: address of the broker.
+        signs: whether requests must be signed.
     """
 
     def __init__(self, namesrv: str, broker: str, signs: bool) -> None:
@@ -225,7 +225,7 @@ class Friend:
         self.busy = 0
 
     async def ask(self, what: str, address: str, code: int, body: bytes = b"", **header: object) -> Command:
-        """Send a request and note how long its answer took."""
+        """Send a request and note the time until its reply."""
         began = time.monotonic()
         command = Command(code, fields=write_header(code, **header), body=body)
         reply = await self.client.invoke(address, command, timeout_ms=60_000)
@@ -234,7 +234,7 @@ class Friend:
         return reply
 
     async def send(self, topic: str, queue: int, body: bytes, what: str = "") -> bool:
-        """Send a message; whether it was acknowledged."""
+        """Send a message; return whether it was acknowledged."""
         reply = await self.ask(
             what, self.broker, RequestCode.SEND_MESSAGE_V2, body, producer_group="friends", topic=topic,
             default_topic="TBW102", default_topic_queue_nums=4, queue_id=queue, sys_flag=0,
@@ -248,7 +248,7 @@ class Friend:
         return reply.code == 0
 
     async def pull(self, offset: int, count: int, wait_ms: int, what: str = "") -> list[bytes]:
-        """Bodies from an offset on."""
+        """Return the bodies from an offset on."""
         reply = await self.ask(
             what, self.broker, RequestCode.PULL_MESSAGE, consumer_group="friends", topic=FRIEND, queue_id=0,
             queue_offset=offset, max_msg_nums=count, sys_flag=6, commit_offset=0, suspend_timeout_millis=wait_ms,
@@ -257,7 +257,7 @@ class Friend:
         return [bytes(record.body) for record in decode_records(reply.body)] if reply.code == 0 else []
 
     async def prepare(self) -> None:
-        """Make the topics, and the large message of the hostile one."""
+        """Create the topics, and store the large message of the hostile topic."""
         for topic, queues in ((FRIEND, 1), (TOPIC, QUEUES)):
             reply = await self.ask(
                 "", self.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic=topic, default_topic="TBW102",
@@ -268,7 +268,7 @@ class Friend:
         assert await self.send(TOPIC, 0, b"m" * LARGE_BODY)
 
     async def work(self, pipe: Pipe) -> None:
-        """Send and pull until the pipe says so; answers with what was noticed."""
+        """Send and pull until the pipe has a message, then send the observations through the pipe."""
         async with self.client:
             await self.prepare()
             pipe.send("ready")
@@ -298,12 +298,12 @@ class Friend:
 
 
 def befriend(pipe: Pipe, namesrv: str, broker: str, signs: bool) -> None:
-    """The friend's process."""
+    """Run the well-behaved client in a process of its own."""
     run(Friend(namesrv, broker, signs).work(pipe))
 
 
 async def measure(case: Case, count: int, limit_s: float, settle_s: float, work: Path) -> dict[str, Any]:
-    """Have a case happen; its figures."""
+    """Run a case and return its figures."""
     victim = Victim(case, work, count)
     context = multiprocessing.get_context("spawn")
     pipe, other = context.Pipe()
@@ -339,7 +339,7 @@ async def measure(case: Case, count: int, limit_s: float, settle_s: float, work:
         victim.stop()
     log = victim.log.read_text(errors="replace")
     if case.namesrv and crowd.codes[29]:
-        noticed["figures"][f"refused_{case.counter}"] = crowd.codes[29]  # it has no request for figures
+        noticed["figures"][f"refused_{case.counter}"] = crowd.codes[29]  # the name server has no request for figures
     return {
         "case": case.name, "counter": case.counter, "connections": connected, "refused_connections": crowd.failed,
         "requests": crowd.sent, "replies": dict(sorted(crowd.codes.items())), "before_mb": round(before),
@@ -358,7 +358,7 @@ async def _said(pipe: Pipe) -> Any:
 
 
 def problems(found: dict[str, Any], most_mb: float) -> list[str]:
-    """What is wrong with the figures of a case."""
+    """Return the violations in the figures of a case."""
     return [text for text, holds in (
         ("a server ended", not found["up"]), ("a traceback is in the log", found["traceback"]),
         (f"{found['lost']} acknowledged messages were lost", found["lost"]),
@@ -370,7 +370,7 @@ def problems(found: dict[str, Any], most_mb: float) -> list[str]:
 
 
 def show(found: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     met = found["figures"].get(f"refused_{found['counter']}", "-")
     slowest = max(found["slowest_ms"].values())
     return (
@@ -387,7 +387,7 @@ HEAD = (
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Measure the cases of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=10_000, help="hostile ones")
     parser.add_argument("--cases", help=f"joined by commas; all by default: {', '.join(CASES)}")

@@ -1,4 +1,4 @@
-"""What a group holds against what it acknowledged: nothing lost, no offset twice, the same bytes at every member."""
+"""Comparison of a group's stores with its acknowledgements and with each other."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ CHUNK = 1 << 22
 
 @dataclass
 class Findings:
-    """What a comparison found.
+    """The results of a comparison.
 
     Attributes:
-        acknowledged: messages.
-        stored: messages in the log, with those that were sent again.
-        lost: keys that were acknowledged and are nowhere.
-        misplaced: keys that are not where they were acknowledged.
-        doubled: queue and offset that the log has twice.
-        missing: queue and offset that the log passes over.
-        different: what is not the same at all members.
-        unreadable: what the leader does not serve as its log has it.
+        acknowledged: number of acknowledged messages.
+        stored: messages in the log, including repeated sends.
+        lost: keys that were acknowledged and are not stored.
+        misplaced: keys stored at another queue or offset than acknowledged.
+        doubled: queue and offset of records that the log has twice.
+        missing: queue and offset of gaps in the log.
+        different: differences between members.
+        unreadable: messages that the leader does not serve as its log has them.
     """
 
     acknowledged: int = 0
@@ -52,12 +52,14 @@ class Findings:
 
     @property
     def clean(self) -> bool:
-        """Whether all is as it has to be."""
+        """Whether no check failed."""
         return not (self.lost or self.misplaced or self.doubled or self.missing or self.different or self.unreadable)
 
 
 def acknowledgements(file: Path, begin: int = 0) -> Iterator[tuple[float, int, int, int, int]]:
-    """What `load.py` wrote: when, key of the first message, how many, queue, offset of the first."""
+    """Return the records that `load.py` wrote: time, key of the first message, count, queue, offset of the first
+    message.
+    """
     with file.open("rb") as opened:
         opened.seek(begin)
         content = opened.read()
@@ -65,7 +67,7 @@ def acknowledgements(file: Path, begin: int = 0) -> Iterator[tuple[float, int, i
 
 
 def records(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
-    """Every record of a member's log: the mapped segment, and where in it the record begins."""
+    """Yield every record of a member's log as the mapped segment and the record's position in it."""
     for path in sorted(folder.iterdir()):
         with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as memory:
             at = 0
@@ -80,7 +82,7 @@ def records(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
 
 
 def read_log(folder: Path, topic: str, queues: int, findings: Findings) -> list[array[int]]:
-    """Keys of a topic's messages in each queue, in order of their offsets."""
+    """Return the keys of a topic's messages in each queue, in the order of their offsets."""
     found = [array("Q") for _ in range(queues)]
     name = topic.encode()
     label = bytes([len(name)]) + name
@@ -104,7 +106,7 @@ def read_log(folder: Path, topic: str, queues: int, findings: Findings) -> list[
 
 
 def compare_acknowledged(file: Path, keys: list[array[int]], findings: Findings) -> None:
-    """Look for every acknowledged message where it was acknowledged."""
+    """Search every acknowledged message at the queue and offset of its acknowledgement."""
     misplaced: list[int] = []
     for _, first, count, queue, offset in acknowledgements(file):
         findings.acknowledged += count
@@ -146,10 +148,10 @@ def compare_served(address: str, topic: str, keys: list[array[int]], findings: F
 
 
 def compare_members(stores: list[Path], topic: str, findings: Findings) -> None:
-    """Compare the bytes of logs and queues; zeros behind the end of a file count for nothing.
+    """Compare the bytes of logs and queues; zeros at the end of a file are ignored.
 
-    The leader stops last. An entry that it appends then, as one that says which groups there are, is not committed, and
-    counts for nothing either.
+    The leader stops last. An entry that it appends after the others stopped, such as the list of groups, is not
+    committed. Such entries are ignored, too.
     """
     committed = max(map(_committed_end, stores))
     for pattern in ("dledger-*/data", f"consumequeue/{topic}/*"):

@@ -1,11 +1,11 @@
-"""TCP links between members of a group, which can be cut, cut one way, and slowed; a process of its own.
+"""TCP links between members of a group that can be cut, cut in one direction, and delayed; a process of its own.
 
     links.py '[["n0", "n1", 30001, 40001], …]'     from, to, the link's port, the port it leads to
 
-A member's list of peers has the link's port in the place of the other's. Bytes that a cut holds back come when it is
-mended, as those do that a network sends again; until then nobody hears of a connection that is made, or closed. On
-standard input, a line each, answered by a line: `cut n0 n1` holds what n0 sends n1 in both kinds of connections,
-`delay n0 n1 50` brings it so many ms later, `mend` ends all of it.
+A member's list of peers has the link's port in place of the peer's port. Bytes that a cut holds back arrive after
+`mend`, like retransmitted packets. Until then neither side learns of opened or closed connections. On standard input, a
+line each, answered by a line: `cut n0 n1` holds what n0 sends n1 in both kinds of connections, `delay n0 n1 50` delays
+it by 50 ms, `mend` ends all cuts and delays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 
 
 class Way:
-    """What one member sends another: open or not, and how much later it comes."""
+    """One direction of a link: open or cut, with a delay."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -30,7 +30,7 @@ class Way:
         self.delay_s = 0.0
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Bring bytes from here to there until one of both ends."""
+        """Copy bytes from reader to writer until either side closes."""
         with contextlib.suppress(OSError):
             while True:
                 chunk = await reader.read(CHUNK)
@@ -45,8 +45,8 @@ class Way:
 
 
 async def join(there: Way, back: Way, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Lead a connection that was made here on to the port."""
-    # The first packet goes there, its answer comes back.
+    """Connect an accepted connection to the target port."""
+    # The first packet goes in one direction, its reply in the other.
     await there.open.wait()
     await back.open.wait()
     try:

@@ -1,9 +1,9 @@
-"""Load on a group whose every acknowledgement is written down; a process of its own.
+"""Load on a group that records every acknowledgement; a process of its own.
 
     load.py NAMESRV TOPIC FILE --rate 20000 --producers 4 --batch 20 --body 100
 
 A message's body begins with its key, eight bytes that no other message has. FILE gets `ACKNOWLEDGED` for each batch
-that was answered by SEND_OK: when (monotonic s), key of the first message, how many, queue, offset of the first.
+that was answered by SEND_OK: time (monotonic s), key of the first message, count, queue, offset of the first message.
 """
 
 from __future__ import annotations
@@ -25,19 +25,14 @@ from tianzhou.model import Message, SendStatus
 ACKNOWLEDGED = Struct("<dQHHq")
 KEY = Struct(">Q")
 AT_ONCE = 4
-"""Batches that a producer has on their way at most."""
+"""Maximum number of batches in flight per producer."""
 PAUSE_S = 0.02
 TEXTS = 200
-"""Different failures that are written down with their words."""
+"""Maximum number of distinct error texts recorded."""
 
 
 class Load:
-    """What all producers share.
-
-    Args:
-        options: the command line.
-        file: descriptor of the file of acknowledgements.
-    """
+    """The state that all producers share."""
 
     def __init__(self, options: argparse.Namespace, file: int) -> None:
         self._options = options
@@ -71,7 +66,7 @@ class Load:
                 if self._ends.is_set():
                     return
                 await asyncio.sleep(PAUSE_S)
-            # What was missed is not made up for.
+            # The load does not catch up on missed sends, so a stall lowers the total.
             now_s = time.monotonic()
             due_s = max(due_s + every_s, now_s)
             await asyncio.sleep(due_s - now_s)

@@ -1,4 +1,4 @@
-"""A name server and a group of our brokers as processes, with links between the members where they are to be cut."""
+"""A name server and a group of our brokers as processes, optionally connected by links that can be cut."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ NAME = "broker-a"
 METADATA, MAX_OFFSET, CREATE_TOPIC = 50000, 30, 17
 ASK_S = 1.0
 limit_s = 120.0
-"""Seconds that everything may take which no caller limits; `failover.py --limit` sets it."""
+"""Default limit of a wait in seconds; `failover.py --limit` sets it."""
 
 
 class GaveUpError(Exception):
-    """Something did not come to be in time; the text says what."""
+    """A condition did not become true in time; the text names it."""
 
 
 def until(condition: Callable[[], Any], what: str, within_s: float | None = None, every_s: float = 0.02) -> Any:
-    """What a condition returns as soon as it is true; errors of the network count as not yet.
+    """Return the first true result of a condition; network errors count as false.
 
     Raises:
-        GaveUpError: it did not become true.
+        GaveUpError: the condition did not become true in time.
     """
     within_s = limit_s if within_s is None else within_s
     end_s = time.monotonic() + within_s
@@ -49,14 +49,14 @@ def until(condition: Callable[[], Any], what: str, within_s: float | None = None
 
 
 class Group:
-    """Members that elect their leader; a context manager that ends all it started.
+    """Members that elect their leader; a context manager that ends all its processes.
 
     Args:
         folder: for stores, configuration and output.
         size: members.
         settings: of every member, beside what makes them a group.
-        linked: whether the members reach each other by links, which can be cut.
-        before: called when the name server runs and no member does.
+        linked: whether the members connect through links that can be cut.
+        before: called after the start of the name server and before the first member.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Group:
         self._before = before
         self.folder = folder
         self.size = size
-        # All in one row, so that no two of them are the same.
+        # Reserve all ports in one range, so that no two are the same.
         first = free_ports(size + 1 + 4 * size + size * size)
         self._own = [first + i for i in range(size)]
         self.namesrv = f"{HOST}:{first + size}"
@@ -163,12 +163,7 @@ class Group:
         return self._env
 
     def launch(self, number: int, **settings: object) -> None:
-        """Start a member, and wait for nothing.
-
-        Args:
-            number: of the member.
-            settings: of this start alone.
-        """
+        """Start a member without waiting."""
         to = {(begin, end): port for begin, end, port, _ in self._links}
         peers = ";".join(f"n{i}-{HOST}:{to.get((f'n{number}', f'n{i}'), self._own[i])}" for i in range(self.size))
         values = {
@@ -192,10 +187,10 @@ class Group:
         return self.folder / f"n{number}.log"
 
     def await_start(self, number: int) -> None:
-        """Wait until a member that was launched serves, or refuses to. Before that SIGTERM ends it like SIGKILL.
+        """Wait until a launched member serves or refuses to start. Before that, SIGTERM ends it like SIGKILL.
 
         Raises:
-            GaveUpError: it does neither.
+            GaveUpError: neither happens in time.
         """
         process = self._members[number]
         assert process is not None
@@ -215,7 +210,7 @@ class Group:
             process.wait()
 
     def kill_all(self) -> None:
-        """End all members by SIGKILL, before any of them is waited for."""
+        """Send SIGKILL to all members, then wait for their exit."""
         for process in self._members:
             if process is not None:
                 process.kill()
@@ -227,7 +222,7 @@ class Group:
         self._signal(number, signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Let it go on."""
+        """Resume a member by SIGCONT."""
         self._signal(number, signal.SIGCONT)
 
     def _signal(self, number: int, which: int) -> None:
@@ -239,7 +234,7 @@ class Group:
         """Stop a member by SIGTERM.
 
         Raises:
-            GaveUpError: it does not end well.
+            GaveUpError: the exit code is not 0.
         """
         process, self._members[number] = self._members[number], None
         assert process is not None
@@ -251,10 +246,10 @@ class Group:
         """Stop all members cleanly.
 
         Args:
-            last: the leader, from which the others take tables as long as they run.
+            last: the leader; the others copy its tables until they stop.
 
         Raises:
-            GaveUpError: one of them did not end well.
+            GaveUpError: the exit code of a member is not 0.
         """
         for numbers in ([number for number in range(self.size) if number != last], [last]):
             running = [process for number in numbers if (process := self._members[number]) is not None]
@@ -268,11 +263,11 @@ class Group:
     # links
 
     def cut(self, begin: int, end: int) -> None:
-        """Nothing that one member sends another arrives any more."""
+        """Hold back everything that one member sends another."""
         self._order(f"cut n{begin} n{end}")
 
     def mend(self) -> None:
-        """All of it arrives again, with what was sent meanwhile."""
+        """End all cuts and delays; the held-back bytes arrive, too."""
         self._order("mend")
 
     def _order(self, line: str) -> None:
@@ -282,13 +277,13 @@ class Group:
         self._relay.stdin.flush()
         self._heard("done")
 
-    # what members say
+    # replies of members
 
     def standing(self, number: int) -> tuple[int, str]:
-        """Term and leader as a member knows them; the leader is empty where it knows none.
+        """Return a member's term and leader; the leader is empty where the member knows none.
 
         Raises:
-            OSError: it does not answer.
+            OSError: the member does not reply.
         """
         body = json.dumps({"group": NAME, "remoteId": f"n{number}"}).encode()
         reply = call(f"{HOST}:{self._own[number]}", METADATA, body=body, timeout=ASK_S)
@@ -296,7 +291,7 @@ class Group:
         return int(found["term"]), found.get("leaderId") or ""
 
     def leader(self, among: list[int] | None = None) -> int | None:
-        """The member that all of some take for the leader, itself among them; None when they do not agree."""
+        """Return the leader on which all asked members agree, if it is one of them; otherwise None."""
         asked = list(range(self.size)) if among is None else among
         found = {self.standing(number) for number in asked}
         if len(found) != 1:
@@ -305,12 +300,12 @@ class Group:
         return int(name[1:]) if name and int(name[1:]) in asked else None
 
     def create_topic(self, topic: str, queues: int, among: list[int] | None = None) -> None:
-        """Make a topic at the leader, once there is one that takes it.
+        """Create a topic at the leader, as soon as a leader accepts it.
 
         Args:
             topic: name of the topic.
-            queues: its queues.
-            among: members that have to agree about the leader; None for all.
+            queues: number of queues.
+            among: members that must agree on the leader; None for all.
         """
         fields = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6,
@@ -327,10 +322,10 @@ class Group:
         until(made, "the topic is made")
 
     def ends(self, number: int, topic: str, queues: int) -> list[int]:
-        """Offset behind the last message of each queue at a member.
+        """Return the end offset of each queue at a member.
 
         Raises:
-            OSError: it does not answer.
+            OSError: the member does not reply.
         """
         found = []
         for queue in range(queues):
@@ -341,10 +336,10 @@ class Group:
         return found
 
     def whole(self, topic: str, queues: int) -> int:
-        """The leader, once all members follow it and have what it had when this was asked.
+        """Return the leader, after all members follow it and have the leader's end offsets of the time of the call.
 
         Raises:
-            GaveUpError: it takes too long.
+            GaveUpError: the members need too long.
         """
         leader = -1
         wanted: list[int] = []

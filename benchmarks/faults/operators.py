@@ -1,4 +1,4 @@
-"""What operators do to a group: restarts, other folders, a wrong list of members, a disk that refuses."""
+"""Actions of operators at a group: restarts, changed folders, a wrong list of members, a full disk."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ ALL_TOPICS, COMMIT_OFFSET, QUERY_OFFSET, CREATE_GROUP = 21, 15, 14, 200
 CONSUMER_GROUP = "operators"
 FOREIGN_MESSAGES = 300
 WRONG_S = 5.0
-"""Seconds that a wrong folder or list stays before the operator corrects it."""
+"""Seconds until the operator corrects a wrong folder or list."""
 REFUSING_S = 12.0
-"""Seconds for which the leader's disk refuses: longer than the leader waits before it hands over."""
+"""Seconds for which the leader's disk rejects writes: longer than the leader waits before it transfers the
+leadership.
+"""
 _SMALL_FILE = 1 << 20
-"""Bytes that a file may have on the disk that refuses: less than a segment."""
+"""Maximum file size in bytes on the full disk: less than a segment."""
 
 
 class Operator:
-    """One action of an operator after the other, each drawn by lot.
+    """A sequence of operator actions, chosen at random.
 
     Args:
-        group: members at work.
-        topic: a topic of the group, of which offsets are committed.
-        chance: dice.
+        group: running members.
+        topic: a topic of the group with committed offsets.
+        chance: random generator.
 
     Attributes:
-        lost: changes of tables that were answered OK and are gone.
+        lost: table changes that the group acknowledged and then lost.
     """
 
     def __init__(self, group: Group, topic: str, chance: random.Random) -> None:
@@ -48,9 +50,9 @@ class Operator:
         self.lost: list[str] = []
 
     def prepare(self) -> None:
-        """Make a foreign folder of each member; to be called before the members run.
+        """Create a foreign folder for each member; call it before the members run.
 
-        It is of an earlier life of the same group: same names, other entries.
+        The folder is from an earlier group with the same names and other entries.
         """
         group = self._group
         for number in range(group.size):
@@ -93,7 +95,7 @@ class Operator:
             raise GaveUpError(f"a change of a table was refused: {reply}")
 
     def check_tables(self, leader: int) -> None:
-        """Note the topics and the offset that the leader has not."""
+        """Note the topics and the offset that the leader lacks."""
         address = self._group.addresses[leader]
         has = call(address, ALL_TOPICS, timeout=5).json()["topicConfigTable"]
         self.lost += [f"topic {name} at n{leader}" for name in self._topics if name not in has]
@@ -106,7 +108,7 @@ class Operator:
     # actions
 
     def draw(self) -> str:
-        """Return the name of an action."""
+        """Return the name of a random action."""
         return self._chance.choice(list(self._actions()))
 
     def begin(self, action: str, leader: int) -> Callable[[], None]:
@@ -138,7 +140,7 @@ class Operator:
         return lambda: self._group.launch(number)
 
     def _set_back(self, number: int) -> Callable[[], None]:
-        """Let the member start on the copy of its folder from the last such action; keep a copy of the present one."""
+        """Start the member on the folder copy of the previous such action, and copy its present folder."""
         group = self._group
         group.stop(number)
         fresh = self._older(number).with_suffix(".new")

@@ -1,7 +1,7 @@
-"""Tianzhou: a message queue that is RocketMQ to everyone who talks to it, and a pipeline into Spark.
+"""Tianzhou: a message queue that speaks RocketMQ's protocol to all its clients, and a pipeline into Spark.
 
-The names most users need are importable from here; everything else lives in the package named after it
-(`tianzhou.sync` for blocking code, `tianzhou.spark` for Spark, `tianzhou.errors` for the error tree).
+This package exports the names that most users need. Other names are in subpackages: `tianzhou.sync` for blocking code,
+`tianzhou.spark` for Spark, `tianzhou.errors` for the tree of errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "TransactionProducer", "TransactionSendResult", "TransactionState",
 ]  # fmt: skip
 
-# Imported when first used: `import tianzhou` stays quick, and needs none of the packages it could need.
+# Imported at first use, so `import tianzhou` is fast and needs no optional packages.
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {

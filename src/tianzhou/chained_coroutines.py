@@ -1,4 +1,4 @@
-"""Coroutines that await another coroutine, and close it when they end before their first step."""
+"""Coroutines that await an inner coroutine, and close it when they end before their first step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class ChainedCoroutine(Coroutine[Any, Any, T]):
-    """A coroutine around an inner one.
+    """A coroutine that awaits an inner coroutine.
 
     A coroutine that is cancelled or closed before its first step never reaches its `await`. It drops the inner
     coroutine, and Python warns that the inner coroutine was never awaited. This class closes the inner coroutine then.
 
     Args:
         outer: coroutine that awaits `inner`.
-        inner: the awaitable that `outer` awaits. An awaitable that is no coroutine is left alone.
+        inner: the awaitable that `outer` awaits. Only a coroutine is closed.
     """
 
     __slots__ = ("__qualname__", "_inner", "_outer")
@@ -30,11 +30,11 @@ class ChainedCoroutine(Coroutine[Any, Any, T]):
         return self._outer.__await__()
 
     def send(self, value: Any) -> Any:
-        """Resume the outer coroutine, see `Coroutine.send`."""
+        """Resume the outer coroutine; see `Coroutine.send`."""
         return self._outer.send(value)
 
     def throw(self, *arguments: Any) -> Any:
-        """Raise an exception in the outer coroutine, see `Coroutine.throw`."""
+        """Raise an exception in the outer coroutine; see `Coroutine.throw`."""
         try:
             return self._outer.throw(*arguments)
         except BaseException:
@@ -51,7 +51,7 @@ def close_unstarted(awaited: Awaitable[Any] | object) -> None:
     """Close a coroutine that will not be awaited, so that Python does not warn about it.
 
     Args:
-        awaited: a coroutine, or anything else, which is left alone. A coroutine that has ended stays as it is.
+        awaited: a coroutine; other objects and ended coroutines are left unchanged.
     """
     if isinstance(awaited, Coroutine):
         awaited.close()

@@ -1,4 +1,4 @@
-"""Clocks, passed in as arguments so that tests can replace them."""
+"""Clocks, which are passed as arguments so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock and monotonic time; `tianzhou.testing` has a clock that tests advance."""
+    """Wall-clock and monotonic time. `tianzhou.testing` has a clock that tests advance."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since the epoch; may step backwards."""
+        """Return the wall-clock time in milliseconds since the epoch. It may step backwards."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never steps backwards."""
+        """Return the monotonic time in seconds from an arbitrary start. It never steps backwards."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's clocks."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since the epoch."""
+        """Return the wall-clock time in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
-    # The function itself: connections ask several times for each read.
+    # The function itself, without a wrapper: connections call it several times per read.
     monotonic = staticmethod(time.monotonic)
-    """Seconds of the monotonic clock."""
+    """Return the monotonic time in seconds."""

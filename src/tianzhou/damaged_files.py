@@ -1,7 +1,7 @@
-"""Damaged state files: saved under another name, and the permission to start without them (docs/adr/0028).
+"""Damaged state files: their rename, and the permission to start without them (docs/adr/0028).
 
-A state file `F` lies beside `F.bak`, the version before. A file that cannot be read as what it should hold is damaged.
-It gets the name `F.damaged-<time>`, so that no write puts it in the place of the `.bak`.
+A state file `F` has a previous version `F.bak` beside it. A file with invalid content is damaged. It is renamed to
+`F.damaged-<time>`, so that no write moves it to `F.bak`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Final
 from tianzhou.file_modes import make_folders, replace_file, sync_folder
 
 ACCEPT_OPTION: Final = "--accept-lost-state"
-"""Option of the servers that lets the next start succeed without the state files that cannot be read."""
+"""Option of the servers that lets the next start succeed without unreadable state files."""
 PERMISSION: Final = "accept-lost-state"
-"""File in a folder of state files with the same meaning, for one start."""
+"""File in a folder of state files that has the same effect, for one start."""
 MAX_KEPT_FILES: Final = 5
-"""Maximum number of damaged versions of one file; the oldest is deleted when one more arrives."""
+"""Maximum number of damaged versions of one file. The oldest is deleted when one more arrives."""
 
 
 def blank(text: bytes) -> str:
-    """Return a description of a text file without content, or with NUL bytes; empty for any other file.
+    """Return a description of a file that is empty, blank or contains NUL bytes; an empty text for any other file.
 
     Args:
-        text: bytes of the file.
+        text: content of the file.
     """
     if not text:
         return "the file is empty"
@@ -38,9 +38,9 @@ def blank(text: bytes) -> str:
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether a file that cannot be read is damaged: its disk answers with an input/output error.
+    """Whether a failed read means a damaged file: the disk reports an input/output error.
 
-    A file that this user may not read is none: a version before it, or a start without it, would lose its content.
+    A missing permission is no damage. The previous version, or a start without the file, would lose its content.
     """
     return error.errno == errno.EIO
 
@@ -49,8 +49,8 @@ def unreadable(path: Path, error: OSError) -> str:
     """Return why a file cannot be read, with its owner and the remedy.
 
     Args:
-        path: the file.
-        error: raised when the file was opened or read.
+        path: path of the file.
+        error: the error of opening or reading the file.
     """
     if error.errno not in {errno.EACCES, errno.EPERM}:
         return f"{path} cannot be read: {error.strerror}; see what is wrong with the file and its disk, and start again"
@@ -71,10 +71,10 @@ def _user(number: int) -> str:
 
 
 def keep_aside(path: Path) -> Path | None:
-    """Give a damaged file another name beside its place.
+    """Rename a damaged file in its folder.
 
     Returns:
-        The new path; None when there is no such file, or it cannot be renamed.
+        The new path; None when the file does not exist or cannot be renamed.
     """
     stem = f"{path.name}.damaged-"
     aside = path.with_name(stem + time.strftime("%Y%m%d-%H%M%S"))
@@ -101,13 +101,13 @@ def _changed(path: Path) -> tuple[int, str]:
 
 
 def accept_lost_state(folder: Path) -> None:
-    """Let the next start of a server succeed without the state files that cannot be read.
+    """Let the next start of a server succeed without unreadable state files.
 
     Args:
         folder: folder of the state files.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the file cannot be written.
     """
     make_folders(folder)
     replace_file(folder / PERMISSION, b"the next start may succeed without state files that cannot be read, once\n")
@@ -124,13 +124,13 @@ def is_lost_state_accepted(folder: Path) -> bool:
 
 
 def end_acceptance(folder: Path) -> None:
-    """Take the permission away, if there is one.
+    """Remove the permission, if there is one.
 
     Args:
         folder: folder of the state files.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the file cannot be removed.
     """
     if is_lost_state_accepted(folder):
         (folder / PERMISSION).unlink()

@@ -1,7 +1,7 @@
-"""Data folder of `tianzhou serve --data`: its layout, and the stores in it (docs/adr/0005-serve-folder.md).
+"""The data folder of `tianzhou serve --data`: its layout and its stores (docs/adr/0005-serve-folder.md).
 
-The first broker's store is `store/`; the others, of `--brokers N`, have a folder each with a store in it. The members
-of a group, of `--replicas N`, have `n0/store/`, `n1/store/` and so on.
+The first broker's store is `store/`. With `--brokers N`, each other broker has a folder with a store in it. With
+`--replicas N`, the members of the group have `n0/store/`, `n1/store/` and so on.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tianzhou.errors import ConfigError
 from tianzhou.file_modes import make_folders, write_file
 
 LAYOUT = 1
-"""Layout of a folder with one broker's store."""
+"""Layout of a folder with the store of one broker."""
 LAYOUT_OF_SEVERAL = 2
-"""Layout of a folder with the stores of several brokers, which a version that knows of one only must not serve."""
+"""Layout of a folder with the stores of several brokers. A version that supports only one broker must not serve it."""
 LAYOUT_OF_GROUP = 3
-"""Layout of a folder with the stores of a group's members; each of them alone is one copy of all messages."""
+"""Layout of a folder with the stores of a group's members. Each member's store is a copy of all messages."""
 MARK = "tianzhou.json"
 FIRST_BROKER = "broker-a"
 _PREFIX = "broker-"
@@ -31,7 +31,7 @@ _OUR_ENTRIES = frozenset(
 
 
 def broker_name(index: int) -> str:
-    """Name of a broker by its index, from 0: `broker-a` to `broker-z`, then `broker-aa` and so on."""
+    """Return a broker's name by its index, from 0: `broker-a` to `broker-z`, then `broker-aa` and so on."""
     suffix = ""
     number = index + 1
     while number:
@@ -41,7 +41,7 @@ def broker_name(index: int) -> str:
 
 
 def broker_index(name: str) -> int | None:
-    """Index of a broker's name; None when it is no such name."""
+    """Return the index of a broker's name; None when the name has another form."""
     suffix = name.removeprefix(_PREFIX)
     if suffix == name or not suffix or len(suffix) > 3 or not set(suffix) <= set(string.ascii_lowercase):
         return None
@@ -52,12 +52,12 @@ def broker_index(name: str) -> int | None:
 
 
 def home_of(data: Path, name: str) -> Path:
-    """Folder of a broker's store and configuration."""
+    """Return the folder of a broker's store and configuration."""
     return data if name == FIRST_BROKER else data / name
 
 
 def brokers_in(data: Path) -> list[str]:
-    """Names of the brokers whose stores are in the folder, in order; none when there is no folder."""
+    """Return the names of the brokers with a store in the folder, in order; empty when the folder does not exist."""
     found = [0] if (data / "store").is_dir() else []
     if data.is_dir():
         for entry in data.iterdir():
@@ -68,12 +68,12 @@ def brokers_in(data: Path) -> list[str]:
 
 
 def count_in(data: Path) -> int:
-    """Number of brokers needed so that every store in the folder is served; 1 for a new folder."""
+    """Return the number of brokers that serve every store in the folder; 1 for a new folder."""
     return max([broker_index(name) or 0 for name in brokers_in(data)], default=0) + 1
 
 
 def stores_in(folder: Path) -> list[Path]:
-    """Stores in a folder of `tianzhou serve`; another folder is taken for a store itself."""
+    """Return the stores in a folder of `tianzhou serve`. Any other folder counts as a store itself."""
     if not (folder / MARK).exists():
         return [folder]
     members = [member_home(folder, name) / "store" for name in member_names(members_in(folder))]
@@ -81,22 +81,22 @@ def stores_in(folder: Path) -> list[Path]:
 
 
 def which_of(folder: Path, stores: Sequence[Path]) -> str:
-    """Message for users who have to name one of several stores."""
+    """Return a message for users who have to choose one of several stores."""
     return f"{folder}: holds the stores of {len(stores)} brokers; name one: {', '.join(map(str, stores))}"
 
 
 def member_names(count: int) -> list[str]:
-    """Names of a group's members, as RocketMQ's `dLegerSelfId` has them: `n0`, `n1` and so on."""
+    """Return the names of a group's members in the form of RocketMQ's `dLegerSelfId`: `n0`, `n1` and so on."""
     return [f"{_MEMBER}{index}" for index in range(count)]
 
 
 def member_home(data: Path, name: str) -> Path:
-    """Folder of a member's store and configuration."""
+    """Return the folder of a member's store and configuration."""
     return data / name
 
 
 def members_in(data: Path) -> int:
-    """Number of members of the group that the folder was made for; 0 when it is no group's.
+    """Return the number of members of the group in the folder; 0 when the folder has no group.
 
     Raises:
         ConfigError: the folder's mark cannot be read.
@@ -116,14 +116,14 @@ def members_in(data: Path) -> int:
 
 
 def claim_group(data: Path, members: int) -> None:
-    """Initialise a data folder for a group, or check an existing one; refuse a folder that belongs to something else.
+    """Initialise a data folder for a group, or check an existing one. Reject a folder with other content.
 
     Args:
         data: the folder.
-        members: how many members the group has.
+        members: number of members in the group.
 
     Raises:
-        ConfigError: it cannot be used; the text says why and what to do.
+        ConfigError: the folder cannot be used; the text has the cause and the remedy.
     """
     before = members_in(data)
     if before == members:
@@ -143,14 +143,14 @@ def claim_group(data: Path, members: int) -> None:
 
 
 def claim(data: Path, brokers: int = 1) -> None:
-    """Initialise a data folder, or check an existing one; refuse a folder that belongs to something else.
+    """Initialise a data folder, or check an existing one. Reject a folder with other content.
 
     Args:
         data: the folder.
-        brokers: how many brokers are to serve it.
+        brokers: number of brokers that will serve it.
 
     Raises:
-        ConfigError: it cannot be used; the text says why and what to do.
+        ConfigError: the folder cannot be used; the text has the cause and the remedy.
     """
     try:
         make_folders(data)
@@ -173,7 +173,7 @@ def claim(data: Path, brokers: int = 1) -> None:
 
 
 def saved_ports(data: Path) -> dict[str, int]:
-    """Last ports of the folder's brokers, by name.
+    """Return the last used ports of the folder's brokers, by name.
 
     Raises:
         ConfigError: the folder's mark cannot be read.
@@ -204,7 +204,7 @@ def _check_new(data: Path) -> None:
             f"--data {data}: is itself a store of RocketMQ; move it to {data}/store, or run `tianzhou broker` with "
             f"storePathRootDir={data}"
         )
-    # A folder with a store in it was handed over by RocketMQ, and may have its logs beside it.
+    # A folder with a store in it comes from RocketMQ, and may have RocketMQ's logs beside the store.
     if foreign and not (data / "store").is_dir():
         raise ConfigError(
             f"--data {data}: holds things that are not the server's ({', '.join(foreign[:3])}); "

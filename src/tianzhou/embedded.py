@@ -1,4 +1,4 @@
-"""Name server and broker in one process, on one data folder: for laptops, tests and the main job."""
+"""A name server and a broker in one process, with one data folder: for laptops, tests and the `flights` job."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tianzhou.supervision import Supervisor
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 10_911
-"""A broker's port, as RocketMQ has it."""
+"""RocketMQ's default port of a broker."""
 SEGMENT_BYTES = 64 * 1024 * 1024
 ENOUGH_FREE_BYTES = 5 * 1024**3
 READ_AT_ONCE = 1024
-"""Most messages of a pull, which stays under RocketMQ's 256 KiB."""
+"""Maximum number of messages of a pull, whose size RocketMQ limits to 256 KiB."""
 DECIDED: Final[dict[tuple[str, ...], str]] = {
     ("listenPort", "haListenPort"): "give --namesrv-port and --broker-port",
     ("bindAddress",): "give --host",
@@ -56,11 +56,11 @@ DECIDED: Final[dict[tuple[str, ...], str]] = {
     ("dLegerGroup", "dLegerPeers", "dLegerSelfId"): "give --replicas N for a group",
     ("namesrvAddr", "fetchNamesrvAddrByAddressServer"): "its brokers register at its own name server",
 }  # fmt: skip
-"""Keys that an embedded server sets itself, and what to do instead."""
+"""Keys that an embedded server sets itself, with the option to use instead."""
 ACCOUNTS: Final = "plain_acl.yml"
-"""Where the accounts of RocketMQ 4.x are, in the data folder; further files in the folder `acl` beside it."""
+"""File in the data folder with the accounts of RocketMQ 4.x. The folder `acl` beside it may have further files."""
 PAGE_HOST: Final = "127.0.0.1"
-"""Where pages of metrics are shown, unless a setting names another address."""
+"""Address of the metrics pages, unless a setting names another address."""
 _PAGE_PORT: Final = "metricsPromExporterPort"
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -72,18 +72,18 @@ class EmbeddedSettings:
     """Settings of an embedded server.
 
     Attributes:
-        data: folder of all its files; RocketMQ's store layout is in `data/store`.
+        data: folder of all files; RocketMQ's store layout is in `data/store`.
         host: address to listen on.
-        advertise: address for clients to connect to; empty derives it from `host`.
-        namesrv_port: name server port; 0 takes any free one.
-        broker_port: broker port, its fast port is two below; 0 takes a free pair.
-        broker_name: the broker's name.
-        cluster: the cluster's name.
-        flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
+        advertise: address that clients connect to; empty derives it from `host`.
+        namesrv_port: port of the name server; 0 for any free port.
+        broker_port: port of the broker, whose fast port is two below; 0 for any free pair of ports.
+        broker_name: name of the broker.
+        cluster: name of the cluster.
+        flush: ASYNC_FLUSH or SYNC_FLUSH; empty uses the value in `values`.
         home: folder of the broker's own files; None for `data`.
-        linger_micros: see `BrokerSettings`; only for a process that does nothing else.
-        values: settings of broker, store and name server under RocketMQ's keys; they go before what was changed
-            while the server ran last, which goes before the defaults here.
+        linger_micros: see `BrokerSettings`; only for a process without other work.
+        values: settings of broker, store and name server by RocketMQ's keys. They override changes that were made while
+            the server last ran, which override the defaults of this class.
     """
 
     data: Path
@@ -102,9 +102,9 @@ class EmbeddedSettings:
 class EmbeddedServer:
     """A running name server and broker; `async with EmbeddedServer(settings) as server`.
 
-    It never deletes unexpired data by itself, takes messages as long as 5 GiB are free however full the disk is,
-    keeps 64 MiB segments, and is ready, when entered, in the sense that a client can use it: the broker is registered
-    and its topics have routes.
+    It never deletes unexpired data by itself. It accepts messages while 5 GiB of the disk are free, even on a nearly
+    full disk. Its log has segments of 64 MiB. When the block begins, clients can use the server: the broker is
+    registered, and its topics have routes.
 
     Args:
         settings: see `EmbeddedSettings`.
@@ -112,8 +112,8 @@ class EmbeddedServer:
         tls: see `TlsSettings`; by default both TLS and plain connections are served.
 
     Raises:
-        ConfigError: an address nobody can reach, a port taken, a value that cannot be, a data folder of a newer
-            version.
+        ConfigError: no client can reach the address, a port is in use, a value is invalid, or a newer version wrote the
+            data folder.
         StoreError: the store in the data folder is in use or cannot be opened.
     """
 
@@ -137,27 +137,27 @@ class EmbeddedServer:
 
     @property
     def namesrv_address(self) -> str:
-        """Name server address for clients: `host:port`."""
+        """Address of the name server for clients: `host:port`."""
         return f"{self.advertised}:{self.namesrv.port}"
 
     @property
     def broker_address(self) -> str:
-        """Advertised broker address: `host:port`."""
+        """Advertised address of the broker: `host:port`."""
         return f"{self.advertised}:{self.broker.port}"
 
     @property
     def metrics_address(self) -> str:
-        """Where the broker's page of metrics is, `host:port`; empty without one."""
+        """Address of the broker's metrics page, `host:port`; empty without a page."""
         return self.broker.metrics_address
 
     @property
     def metrics_url(self) -> str:
-        """The same as a URL."""
+        """URL of the broker's metrics page; empty without a page."""
         return self.broker.metrics_url
 
     @property
     def left_undone(self) -> list[str]:
-        """After the block, what was in trouble when it ended, or could not be written; empty when all is well."""
+        """After the block, the tasks that were failing at its end and the failed writes; empty without failures."""
         return [*self.broker.left_undone, *self.namesrv.left_undone]
 
     async def __aenter__(self) -> Self:
@@ -184,8 +184,8 @@ class EmbeddedServer:
         return self
 
     async def _access_control(self) -> AccessControl | None:
-        """Access control of both servers: who is known to one is known to the other."""
-        # A port is looked for when the broker starts, behind the name server's.
+        """Return the access control that both servers share, so that both have the same accounts."""
+        # The broker's port is chosen when the broker starts, after the name server.
         one = replace(self.settings, broker_port=self.settings.broker_port or DEFAULT_PORT)
         settings, store = _broker_settings(one, "", self.advertised)
         folder, clock = store.root / "config", self._clock
@@ -214,15 +214,15 @@ def make_name_server(
     access: AccessControl | None = None,
     own: Credentials | None = None,
 ) -> NameServer:
-    """The name server of a data folder, not yet entered.
+    """Return the name server of a data folder, not started yet.
 
     Args:
-        one: where it lives and listens.
+        one: settings of its folder and ports.
         clock: source of time.
         tls: see `TlsSettings`.
         on_register: see `NameServer`.
         access: see `NameServer`.
-        own: likewise.
+        own: see `NameServer`.
     """
     home = one.data / "namesrv"
     settings = replace(
@@ -252,21 +252,21 @@ async def enter_broker(
     access: AccessControl | None = None,
     own: Credentials | None = None,
 ) -> Broker:
-    """Start the broker of a name in a data folder; the stack ends it.
+    """Start a broker of a data folder. The stack stops it.
 
     Args:
-        stack: what it is entered on.
-        one: where it lives and listens.
+        stack: exit stack that the broker is entered on.
+        one: settings of its folder and ports.
         namesrv: address of the name server.
         advertised: host for clients.
         clock: source of time.
         tls: see `TlsSettings`.
         access: see `Broker`.
-        own: likewise.
+        own: see `Broker`.
 
     Raises:
-        ConfigError: a port is taken.
-        StoreError: its store is in use or cannot be opened.
+        ConfigError: a port is in use.
+        StoreError: the store is in use or cannot be opened.
     """
     settings, store = _broker_settings(one, namesrv, advertised)
     tls = client_tls_settings(tls or TlsSettings())
@@ -279,21 +279,21 @@ async def enter_broker(
 
 
 def page_port(values: Mapping[str, str], place: int) -> dict[str, str]:
-    """The setting of the port of one process's page of metrics, where several share the settings.
+    """Return the setting of the metrics page's port for one of several processes that share settings.
 
     Args:
-        values: of the start; where they name a port, it is the first broker's.
-        place: 0 for the first broker, 1 for the second; -1 for the name server.
+        values: settings of the start; a port in them is the first broker's.
+        place: 0 for the first broker, 1 for the second, and so on; -1 for the name server.
     """
     text = values.get(_PAGE_PORT, "").strip() or str(MetricsSettings.metrics_prom_exporter_port)
-    # What is no number is refused with the other settings; 0 takes any free one for each.
+    # An invalid number is rejected together with the other settings. 0 selects any free port for each process.
     return {_PAGE_PORT: str(int(text) + place)} if text.isascii() and text.isdigit() and int(text) else {}
 
 
 def inner_address(host: str, port: int) -> str:
-    """Address at which processes of this machine reach a listening host: `host:port`.
+    """Return the address at which processes of this machine reach a listening host: `host:port`.
 
-    An advertised address may be one that only the world outside (a container's host, a NAT) can use.
+    An advertised address may be reachable only from other machines (a container's host, a NAT).
     """
     reached = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"{bracketed(reached)}:{port}"
@@ -311,7 +311,7 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         listen_port=one.broker_port or free_port_pair(one.host),
         namesrv_addr=namesrv,
         broker_config_path=str(home / "broker.conf"),
-        # Off by default as in RocketMQ, where operators decide; here nobody else is there to turn it on.
+        # RocketMQ's default is off, because operators decide. An embedded server has no operator to enable it.
         enable_property_filter=True,
         slave_read_enable=one.values.get("enableDLegerCommitLog") == "true",
         linger_micros=one.linger_micros,
@@ -323,7 +323,8 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         store_path_root_dir=str(root),
         store_path_commit_log=str(root / "commitlog"),
         mapped_file_size_commit_log=SEGMENT_BYTES,
-        # Ordinary clients ask for 32 at most; those who ask for more, as Spark does, are not held up by so few.
+        # Ordinary clients request at most 32 messages. A small limit would slow down clients that request more, such as
+        # Spark.
         max_transfer_count_on_message_in_memory=READ_AT_ONCE,
         clean_file_forcibly_enable=False,
         disk_space_enough_free_bytes=ENOUGH_FREE_BYTES,
@@ -335,10 +336,10 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
 
 
 def check_values(values: Mapping[str, str]) -> None:
-    """Refuse keys that an embedded server sets itself.
+    """Reject keys that an embedded server sets itself.
 
     Raises:
-        ConfigError: names each key and its replacement.
+        ConfigError: lists each rejected key and the option to use instead.
     """
     faults = Faults()
     for keys, instead in DECIDED.items():
@@ -352,13 +353,13 @@ def check_values(values: Mapping[str, str]) -> None:
 
 
 def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...], file: Path) -> tuple[Any, ...]:
-    """Settings with the changes saved while the server ran last, overridden by `values`.
+    """Return settings with the changes saved while the server last ran, overridden by `values`.
 
     Args:
-        rules: what they may be.
-        values: of this start; keys of other servers are left alone.
-        settings: the defaults.
-        file: has the changes made by request.
+        rules: rules of the server's settings.
+        values: settings of this start; keys of other servers are ignored.
+        settings: the default settings.
+        file: settings file with the changes by requests.
 
     Raises:
         ConfigError: one of the values is invalid.
@@ -370,7 +371,7 @@ def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...
         written = SavedSettings()
     changed = written.changed or frozenset()
     if written.changed is None:
-        # A file of an earlier version, with every key in it: what differs from the defaults was changed.
+        # An earlier version wrote the file with every key. Values that differ from the defaults count as changed.
         defaults = dump(*(type(one)() for one in settings))
         changed = frozenset(
             key for key in rules.changeable if written.values.get(key, defaults.get(key)) != defaults.get(key)
@@ -386,9 +387,10 @@ def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...
 
 
 def client_tls_settings(tls: TlsSettings) -> TlsSettings:
-    """TLS settings of the broker towards the name server, which is this process and need not be verified.
+    """Return TLS settings for the broker's connection to the name server of its process, which needs no verification.
 
-    The name server may ask for a certificate all the same; the broker then shows the server's, unless it has its own.
+    The name server may still require a client certificate. The broker then shows its own certificate, or the server's
+    if it has none.
     """
     shown = tls.client_identity if tls.client_cert_path else tls.server_identity
     return replace(
@@ -402,14 +404,14 @@ def client_tls_settings(tls: TlsSettings) -> TlsSettings:
 
 
 def advertised_address(host: str, advertise: str) -> str:
-    """Address to advertise to clients, refused when no client could reach it; IPv6 in brackets.
+    """Return the address to advertise to clients, with IPv6 in brackets. Reject an address that no client can reach.
 
     Args:
-        host: the address listened on; `0.0.0.0` is every one.
-        advertise: what the operator chose; empty derives it.
+        host: the listening address; `0.0.0.0` listens on all addresses.
+        advertise: the address chosen by the operator; empty derives it.
 
     Raises:
-        ConfigError: no client can reach the address; the text says what to give instead.
+        ConfigError: no client can reach the address; the text has the remedy.
     """
     if advertise:
         check_advertised(f"--advertise {advertise}", advertise, host)
@@ -418,15 +420,15 @@ def advertised_address(host: str, advertise: str) -> str:
 
 
 def check_advertised(name: str, address: str, host: str) -> None:
-    """Refuse an address that no client could reach, whatever the network.
+    """Reject an address that no client can reach in any network.
 
     Args:
         name: flag or key with its value, for messages.
         address: the advertised address.
-        host: the address listened on.
+        host: the listening address.
 
     Raises:
-        ConfigError: it cannot be reached; the text says what to give instead.
+        ConfigError: no client can reach the address; the text has the remedy.
     """
     advertised = _resolve(name, address)
     if any(map(_never_a_host, advertised)):
@@ -469,5 +471,5 @@ def _resolve(name: str, address: str) -> list[Address]:
 
 
 def bracketed(host: str) -> str:
-    """Host as written before `:port`: IPv6 in brackets."""
+    """Return a host in the form before `:port`: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,9 +1,8 @@
-"""The one error tree.
+"""The tree of errors.
 
-Every error a caller can see derives from `TianzhouError` and says three things about itself as class
-attributes, so that code branches on a property and never on a list of classes: whether trying again can help
-(`retriable`), whether the topic's route should be queried again first (`refresh_route`), and which response
-code it becomes when it crosses the wire (`response_code`, wire.md §2).
+All public errors derive from `TianzhouError`. Their class attributes describe how to handle them, so callers need no
+lists of classes: whether a retry can help (`retriable`), whether to refresh the topic's route before the retry
+(`refresh_route`), and which response code a server sends for the error (`response_code`, wire.md §2).
 
 Expected outcomes (flush timeouts, "no new message") are statuses in `tianzhou.model`, not errors.
 """
@@ -16,7 +15,7 @@ from typing import ClassVar
 
 
 class TianzhouError(Exception):
-    """Base of every error Tianzhou raises on purpose."""
+    """Base class of all errors that Tianzhou raises intentionally."""
 
     retriable: ClassVar[bool] = False
     refresh_route: ClassVar[bool] = False
@@ -24,7 +23,7 @@ class TianzhouError(Exception):
 
 
 class ConfigError(TianzhouError):
-    """Settings, flags or files are invalid. The text names each of them, its value and the accepted values.
+    """Settings, options or files are invalid. The text has each key, its value and the valid values.
 
     Args:
         texts: one sentence per fault. Several sentences are printed as a list, one per line.
@@ -41,10 +40,10 @@ class ConfigError(TianzhouError):
 
 
 class Faults:
-    """Collects the faults of a configuration.
+    """A collector of the faults in a configuration.
 
     Args:
-        prefix: text before each fault, such as the name of the source.
+        prefix: prefix of each fault's text, such as the name of the source.
 
     Attributes:
         texts: one sentence per fault.
@@ -75,7 +74,7 @@ class Faults:
 
     @contextmanager
     def noted(self, key: str = "") -> Iterator[None]:
-        """Add the faults of a `ConfigError` that the block raises; the block ends there.
+        """Collect the faults of a `ConfigError` that the block raises. The block ends at the error.
 
         Args:
             key: the key whose value the block checks.
@@ -101,63 +100,63 @@ class Faults:
 
 
 class SettingFixed(ConfigError):
-    """A setting may not be changed while the server runs, or by nobody; the text says how it can be set."""
+    """A setting cannot be changed while the server runs, or by any request; the text has the way to set it."""
 
     response_code = 16
 
 
 class RemotingError(TianzhouError):
-    """A failure between two processes, below the level of any request."""
+    """A failure between two processes, below the level of a request."""
 
     retriable = True
 
 
 class ConnectFailed(RemotingError):
-    """No connection could be made to the address within the connect timeout."""
+    """No connection to the address was established within the connect timeout."""
 
     refresh_route = True
 
 
 class ConnectionLost(RemotingError):
-    """The connection ended while a reply was awaited; whether the request was carried out is unknown."""
+    """The connection ended before the reply arrived; whether the server executed the request is unknown."""
 
     refresh_route = True
 
 
 class RequestTimeout(RemotingError):
-    """No reply came in time; whether the request was carried out is unknown."""
+    """No reply arrived in time; whether the server executed the request is unknown."""
 
 
 class ReplyTimeout(RequestTimeout):
-    """A request was stored, but no reply to it came in time (RocketMQ's client code 10006)."""
+    """A request message was stored, but no reply message arrived in time (RocketMQ's client code 10006)."""
 
 
 class TooManyRequests(RemotingError):
-    """More requests are in flight on this client than its limit allows (wire.md §1.8)."""
+    """The client has more in-flight requests than its limit allows (wire.md §1.8)."""
 
 
 class ProtocolError(RemotingError):
-    """Bytes that no peer speaking this protocol sends; the connection they came on is closed (wire.md §1.1)."""
+    """Bytes that violate the protocol; their connection is closed (wire.md §1.1)."""
 
     retriable = False
 
 
 class BodyTooLarge(ProtocolError):
-    """A compressed body unpacks to more than is accepted."""
+    """A compressed body decompresses to more than the accepted size."""
 
 
 class HeaderFieldError(ProtocolError):
-    """A header field is missing or cannot be read; the request is answered, the connection stays (wire.md §1.4)."""
+    """A header field is missing or invalid. The request is answered, and the connection stays open (wire.md §1.4)."""
 
 
 class BrokerError(TianzhouError):
-    """A server answered a request with a code that means failure.
+    """A server replied to a request with a code that means failure.
 
     Args:
         code: the response code (wire.md §2).
         remark: the server's text.
-        hint: what the caller can do about it; appended to the message when given.
-        address: the server's `host:port`, when known.
+        hint: the remedy for the caller, appended to the message; empty for none.
+        address: the server's `host:port`, if known.
     """
 
     def __init__(self, code: int, remark: str = "", *, hint: str = "", address: str = "") -> None:
@@ -170,13 +169,13 @@ class BrokerError(TianzhouError):
 
 
 class ClientError(TianzhouError):
-    """The client was used in a way it cannot serve; nothing was sent."""
+    """The client was used in a way that it does not support; no request was sent."""
 
     response_code = 13
 
 
 class CallbackExit(ClientError):
-    """A callback of the user raised an exception that would end the program or a task; `__cause__` is that exception.
+    """A callback of the user raised an exception that ends the program or a task; `__cause__` is that exception.
 
     `SystemExit`, `KeyboardInterrupt`, `GeneratorExit` and `asyncio.CancelledError` are such exceptions. The callback
     counts as failed, as after any other exception.
@@ -190,29 +189,29 @@ class UnknownTopic(ClientError):
 
 
 class AlreadyExists(ClientError):
-    """A topic or group that is to be created exists already; nothing was changed."""
+    """A topic or group to create exists already; nothing was changed."""
 
     response_code = 1
 
 
 class OffsetOutsideQueue(ClientError):
-    """A group cannot continue at an offset, because a queue does not hold it."""
+    """A group cannot continue at an offset, because the offset is outside a queue's range."""
 
     response_code = 1
 
 
 class TopicUnavailable(ClientError):
-    """The topic has no queue that can be sent to now: it does not exist, or its brokers are gone."""
+    """The topic has no queue to send to now: it does not exist, or its brokers are gone."""
 
 
 class NoWritableQueue(TopicUnavailable):
-    """The topic exists, and none of its queues can be written now: its brokers have no master, or are read-only."""
+    """The topic exists, but no queue of it accepts messages now: its brokers have no master, or are read-only."""
 
     retriable = True
 
 
 class RateLimited(ClientError):
-    """A producer got no token of its own limit (`send_rate`, `send_rate_bytes`) before the time of the send was over.
+    """A producer's own limit (`send_rate`, `send_rate_bytes`) granted no token before the timeout of the send.
 
     A send that a broker's limit refuses raises a `BrokerError` of code 2 (SYSTEM_BUSY).
     """
@@ -222,15 +221,15 @@ class RateLimited(ClientError):
 
 
 class ReplyError(ClientError):
-    """A delivered message cannot be replied to: nobody waits for a reply (RocketMQ's client code 10007)."""
+    """A delivered message cannot be replied to, because no client waits for a reply (RocketMQ's client code 10007)."""
 
 
 class UndecodableBody(TianzhouError):
-    """A message's body is not what its reader expects (`body=` of a handler, `tianzhou.client.decode_body`).
+    """A message's body does not match its reader (`body=` of a handler, `tianzhou.client.decode_body`).
 
     Args:
-        message: which message it is, and why its body cannot be decoded.
-        reason: why alone.
+        message: id of the message, and why its body cannot be decoded.
+        reason: only why its body cannot be decoded.
     """
 
     def __init__(self, message: str, *, reason: str = "") -> None:
@@ -239,7 +238,7 @@ class UndecodableBody(TianzhouError):
 
 
 class DuplicateInProgress(TianzhouError):
-    """A message with the same id is being processed elsewhere; whether it was done is known later."""
+    """A message with the same id is being processed elsewhere, and its result is not known yet."""
 
     retriable = True
 
@@ -247,12 +246,12 @@ class DuplicateInProgress(TianzhouError):
 class NotDurable(TianzhouError):
     """A message is stored, but no broker confirmed in time that it survives a failure (`Producer(durable=True)`).
 
-    It may be delivered all the same; sending it again may store it twice.
+    The message may still be delivered. Sending it again may store it twice.
 
     Args:
-        message: where it is, what is missing and what to change.
+        message: position of the message, the missing confirmation, and the remedy.
         status: the last status, `FLUSH_DISK_TIMEOUT`, `SLAVE_NOT_AVAILABLE` or `FLUSH_SLAVE_TIMEOUT`.
-        msg_id: its unique key.
+        msg_id: unique key of the message.
     """
 
     retriable = True
@@ -264,11 +263,11 @@ class NotDurable(TianzhouError):
 
 
 class BatchPartlySent(TianzhouError):
-    """A batch of `send_batch(…, split=True)` failed after others were sent; `__cause__` is its error.
+    """A batch of `send_batch(…, split=True)` failed after earlier batches were sent; `__cause__` is its error.
 
     Args:
-        message: number of the failed batch, and number of messages that are sent.
-        results: results of the messages that are sent, in order. The first of the other messages follows them.
+        message: number of the failed batch, and number of sent messages.
+        results: results of the sent messages, in order. The first unsent message follows them.
     """
 
     retriable = True
@@ -279,22 +278,25 @@ class BatchPartlySent(TianzhouError):
 
 
 class OutboxFull(TianzhouError):
-    """No broker answers, and the producer's outbox holds as much as it may; the message was not stored."""
+    """No broker answers, and the producer's outbox is full; the message was not stored."""
 
     retriable = True
 
 
 class OutboxUnavailable(TianzhouError):
-    """No broker accepts a message, and the producer's outbox does not answer. The outbox may have stored it."""
+    """No broker accepts a message, and the producer's outbox does not answer.
+
+    The outbox may have stored the message.
+    """
 
     retriable = True
 
 
 class LimitExceeded(TianzhouError):
-    """More was requested than a limit allows (docs/reference/limits.md); nothing of it was done.
+    """A request exceeds a limit (docs/reference/limits.md); no part of it was executed.
 
     Args:
-        message: what is limited, how much was requested, how much is allowed and which key raises it.
+        message: the limited object, the requested amount, the limit, and the key that raises it.
         limit: the limit, a `tianzhou.limits.Limit`.
     """
 
@@ -306,33 +308,33 @@ class LimitExceeded(TianzhouError):
 
 
 class IllegalName(TianzhouError):
-    """A name has characters or a length that its kind may not have (`tianzhou.model.name_rules`); nothing was done."""
+    """A name is too long, empty, or has characters that are invalid for its kind (`tianzhou.model.name_rules`)."""
 
     response_code = 29
 
 
 class TooBusy(LimitExceeded):
-    """A limit on what waits is reached; that passes, and clients try again by themselves."""
+    """A limit of waiting work is reached. The condition is temporary, and clients retry by themselves."""
 
     retriable = True
     response_code = 2
 
 
 class StoreError(TianzhouError):
-    """The store cannot do what was requested; what it holds is unharmed."""
+    """The store cannot execute the request; its content is undamaged."""
 
     response_code = 14
 
 
 class CorruptRecord(StoreError):
-    """Bytes in the store do not form the record they should (store.md §3.5).
+    """Bytes in the store are not the expected record (store.md §3.5).
 
     Args:
-        message: what was expected and found.
-        size: the record's total size when it says one that could be true, so that a reader can step over it;
-            -1 when nothing behind this point can be found by it.
-        reason: `short` (too few bytes), `magic` (no record starts here), `length` (the parts do not add up to
-            the total) or `crc` (the parts add up, the content is damaged).
+        message: the expected and the found bytes.
+        size: total size of the record if it has a plausible one, so that a reader can skip it; -1 when a reader cannot
+            continue behind it.
+        reason: `short` (too few bytes), `magic` (no record starts here), `length` (the parts do not add up to the
+            total) or `crc` (the lengths are right, but the content is damaged).
     """
 
     def __init__(self, message: str, *, size: int = -1, reason: str = "magic") -> None:
@@ -342,44 +344,44 @@ class CorruptRecord(StoreError):
 
 
 class BodiesTooLarge(CorruptRecord):
-    """The compressed bodies of several records unpack to more than one batch may hold; fewer records fit."""
+    """The compressed bodies of several records decompress to more than one batch may contain. Request fewer records."""
 
 
 class OffsetOutOfRange(StoreError):
-    """The offset lies outside what the store holds."""
+    """The offset is outside the range of the store."""
 
     response_code = 21
 
 
 class DiskFull(StoreError):
-    """The disk is fuller than the limit, or the system refused space; reads go on."""
+    """The disk is fuller than the limit, or the system refused space; reads still work."""
 
     retriable = True
 
 
 class PageCacheBusy(StoreError):
-    """The disk is so slow that the log has no memory ready to be written to."""
+    """The disk is so slow that the log has no writable memory ready."""
 
     response_code = 2
 
 
 class StoreLocked(StoreError):
-    """Another process holds the store directory (store.md §1)."""
+    """Another process uses the store directory (store.md §1)."""
 
 
 class StoreUnreadable(StoreError):
-    """The directory holds something that is no store this version can open; the text says which file and why."""
+    """The directory is no store that this version can open; the text has the file and the cause."""
 
 
 class StateLost(StoreUnreadable):
-    """A state file and the version before it are both damaged; the text says which files and why."""
+    """A state file and its previous version are both damaged; the text has the files and the causes."""
 
 
 class FilterSyntaxError(TianzhouError):
-    """A filter expression cannot be parsed.
+    """A filter expression is invalid.
 
     Args:
-        message: what was expected or found.
+        message: the expected or the found part.
         position: index of the offending character in the expression, from 0.
     """
 

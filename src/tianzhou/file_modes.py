@@ -1,7 +1,7 @@
-"""Files a server or client makes or replaces: for its own user only, unless `storeFileMode` says otherwise.
+"""Files that a server or client creates or replaces: only for its own user, unless `storeFileMode` has another mode.
 
 Other users of the machine must not read messages, offsets and settings. Existing files and folders keep their
-permissions, and so does a file that is replaced.
+permissions. A replaced file keeps its permissions, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OWN_ONLY: Final = 0o600
 
 
 class FileModes:
-    """Permissions of new files and folders of this process; the umask still applies.
+    """Permissions of new files and folders of this process. The umask still applies.
 
     Attributes:
         files: permission bits of files.
@@ -26,11 +26,11 @@ class FileModes:
 
     @property
     def folders(self) -> int:
-        """Permission bits of folders: readers of files may enter them."""
+        """Permission bits of folders. Users who may read the files may also enter the folders."""
         return self.files | (self.files & 0o444) >> 2
 
     def of(self, path: Path) -> int:
-        """Permission bits of an existing file, for its replacement; those of new files without one."""
+        """Return the permission bits of an existing file for its replacement, or those of new files without one."""
         try:
             return path.stat().st_mode & 0o777
         except OSError:
@@ -42,10 +42,10 @@ MODES: Final = FileModes()
 
 
 def parse_mode(text: str) -> int:
-    """The permission bits of `storeFileMode`.
+    """Return the permission bits of `storeFileMode`.
 
     Raises:
-        ValueError: it is no such number, or this user could not use the files.
+        ValueError: the text is no such number, or excludes this user from the files.
     """
     if not re.fullmatch(r"0?[0-7]{3}", text) or int(text, 8) & 0o600 != 0o600 or int(text, 8) & 0o111:
         raise ValueError(f"storeFileMode={text}: expected permissions of files such as 0600, 0640 or 0644")
@@ -53,10 +53,10 @@ def parse_mode(text: str) -> int:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and those above it that are not there.
+    """Create a folder and its missing parents.
 
     Raises:
-        OSError: one cannot be made.
+        OSError: a folder cannot be created.
     """
     try:
         path.mkdir(mode=MODES.folders)
@@ -69,10 +69,10 @@ def make_folders(path: Path) -> None:
 
 
 def make_synced_folders(path: Path) -> None:
-    """Make a folder and those above it that are not there; the disk has their names on return.
+    """Create a folder and its missing parents, and sync their names to disk.
 
     Raises:
-        OSError: one cannot be made, or the disk refused.
+        OSError: a folder cannot be created or synced.
     """
     missing = [one for one in (path, *path.parents) if not one.exists()]
     make_folders(path)
@@ -81,10 +81,10 @@ def make_synced_folders(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names of the files in a folder to the disk: a new file is lost with its name.
+    """Sync the names of the files in a folder to disk. Without its name, a new file is lost.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the sync failed.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -94,10 +94,10 @@ def sync_folder(path: Path) -> None:
 
 
 def write_file(path: Path, text: bytes) -> None:
-    """Write a file of its own permissions; as `Path.write_bytes`.
+    """Write a file with the permissions of new files, as `Path.write_bytes` does.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODES.files)
     with os.fdopen(fd, "wb") as file:
@@ -105,23 +105,23 @@ def write_file(path: Path, text: bytes) -> None:
 
 
 def replace_file(path: Path, text: bytes, *, mode: int | None = None, backup: Path | None = None) -> None:
-    """Give a file a new text that is there as a whole or not at all, whenever the power fails.
+    """Replace the content of a file atomically: after a power failure, the file has the old or the new content.
 
     Args:
-        path: the file.
-        text: its text.
-        mode: its permission bits; by default as they were.
-        backup: where the version before stays, if there is one.
+        path: path of the file.
+        text: the new content.
+        mode: permission bits; None keeps the present ones.
+        backup: path for the previous version; None for no backup.
 
     Raises:
-        OSError: it cannot be written; the old one is untouched.
+        OSError: the file cannot be written; the old content is unchanged.
     """
     fresh = path.with_name(path.name + ".tmp")
     flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODES.of(path) if mode is None else mode
     try:
         fd = os.open(fresh, flags, mode)
     except FileExistsError:
-        # What a crash has left, or a link that somebody planted, which is not followed.
+        # Remove the file, which is a remnant of a crash or a planted link. A link must not be followed.
         fresh.unlink()
         fd = os.open(fresh, flags, mode)
     try:
@@ -130,10 +130,10 @@ def replace_file(path: Path, text: bytes, *, mode: int | None = None, backup: Pa
             file.flush()
             os.fsync(fd)
         if backup is not None and path.exists():
-            # As the file itself: a copy that gets its permissions afterwards can be read until then.
+            # Create the backup with its final permissions. Otherwise other users could read it until they are changed.
             replace_file(backup, path.read_bytes(), mode=path.stat().st_mode & 0o777)
         fresh.replace(path)
     except OSError:
-        # On a full disk, the half that was written is space that somebody needs.
+        # Remove the incomplete file, because its space may be needed on a full disk.
         fresh.unlink(missing_ok=True)
         raise

@@ -1,11 +1,11 @@
-"""Names of a package that are imported when they are first used, so that a program pays only for what it needs."""
+"""Names of a package that are imported at first use, so that a program loads only the modules that it needs."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-# Not typing's: importing that would be most of what a command does before Ctrl-C ends it quietly.
+# Not typing's constant: importing typing would take most of a command's time before Ctrl-C exits silently.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def lazy_exports(
     package: str, names: Mapping[str, str], *, present: Iterable[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package (PEP 562).
+    """Return `__getattr__` and `__dir__` of a package (PEP 562).
 
     Args:
-        package: its `__name__`.
-        names: what it exports, separated by spaces, by the module below it that has it.
-        present: what it has from the beginning and shows as well.
+        package: the package's `__name__`.
+        names: exported names, separated by spaces, by the submodule that defines them.
+        present: names that the package has already and lists as well.
     """
     homes = {name: f"{package}.{module}" for module, exported in names.items() for name in exported.split()}
     shown = sorted([*homes, *present])

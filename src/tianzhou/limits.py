@@ -1,8 +1,8 @@
-"""Limits on everything a peer can make grow: key, default, and the answer above it.
+"""Limits on all resources that peers can consume: key, default, and the reply above the limit.
 
-A `Limit` is printed to docs/reference/limits.md; the value in force is the settings field of its key, or the default
-without a key. `Refusals` counts refusals and makes their errors, so that all read alike and are seen in the figures of
-the server.
+A `Limit` appears in docs/reference/limits.md. The value in force is the settings field of its key, or the default if
+there is no key. `Refusals` counts refusals and creates their errors, so that all texts have one form and the server's
+metrics include them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Limit:
     """A limit.
 
     Attributes:
-        name: what refusals are counted under; the key of the setting, where it is one.
-        default: its value when nobody sets another.
-        unit: of its value, in the plural: "queues", "bytes".
-        bounds: what is limited, as the subject of a sentence: "queues of a topic".
-        answer: what the peer above it sees.
-        server: who enforces it: "broker", "name server", "both" or "client".
+        name: name in the counters of refusals; the key of the setting, if there is one.
+        default: default value.
+        unit: unit of the value, in the plural: "queues", "bytes".
+        bounds: the limited resource, as the subject of a sentence: "queues of a topic".
+        answer: the reply to a peer that exceeds the limit.
+        server: the process that enforces the limit: "broker", "name server", "both" or "client".
         fixed: whether there is no setting, because no other value would work.
         field: name of the settings field.
-        passing: whether the excess goes away by itself, so that trying again helps.
+        passing: whether the excess ends by itself, so that a retry helps.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Limit:
         object.__setattr__(self, "field", re.sub("([A-Z])", r"_\1", self.name).lower())
 
     def error(self, value: int, most: int, where: str = "") -> LimitExceeded:
-        """Error for a value above the limit.
+        """Return the error for a value above the limit.
 
         Args:
             value: the value.
             most: the limit in force.
-            where: what exceeds it, which may be a peer's text: `topic orders`.
+            where: the object that exceeds the limit, possibly with a peer's text: `topic orders`.
         """
         fix = "" if self.fixed else f"; raise {self.name} if that is meant"
         whose = shown(where) or self.bounds
@@ -61,23 +61,23 @@ class Limit:
 
 
 class Refusals:
-    """Counts refusals because of limits.
+    """Counters of refusals because of limits.
 
     Attributes:
-        counts: refusals by name of the limit.
+        counts: number of refusals by name of the limit.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def check(self, limit: Limit, value: int, most: int, where: str = "") -> None:
-        """Refuse a value above the limit.
+        """Raise an error if a value is above the limit.
 
         Args:
             limit: the limit.
             value: the value.
             most: the limit in force.
-            where: what exceeds it.
+            where: the object that exceeds the limit.
 
         Raises:
             LimitExceeded: the value is above `most`.
@@ -86,7 +86,7 @@ class Refusals:
             raise self.refused(limit, value, most, where)
 
     def refused(self, limit: Limit, value: int, most: int, where: str = "") -> LimitExceeded:
-        """Count a refusal; returns the error to raise."""
+        """Count a refusal, and return the error to raise."""
         self.counts[limit.name] += 1
         return limit.error(value, most, where)
 
@@ -95,11 +95,11 @@ class Bounds:
     """The limits in force.
 
     Args:
-        settings: has fields of limits; without one the default holds.
-        refusals: counts refusals.
+        settings: settings with fields of limits; a limit without a field has its default value.
+        refusals: counters of refusals; None creates new ones.
 
     Attributes:
-        settings: to be replaced when the settings change.
+        settings: settings in force; replace them when they change.
     """
 
     def __init__(self, settings: object = None, refusals: Refusals | None = None) -> None:
@@ -107,19 +107,19 @@ class Bounds:
         self.refusals = Refusals() if refusals is None else refusals
 
     def most(self, limit: Limit) -> int:
-        """Value of a limit in force."""
+        """Return the value of a limit in force."""
         return int(getattr(self.settings, limit.field, limit.default))
 
     def check(self, limit: Limit, value: int, where: str = "") -> None:
-        """Refuse a value above the limit in force.
+        """Raise an error if a value is above the limit in force.
 
         Raises:
-            LimitExceeded: it is above.
+            LimitExceeded: the value is above the limit.
         """
         self.refusals.check(limit, value, self.most(limit), where)
 
     def allows(self, limit: Limit, value: int) -> bool:
-        """Whether a value is within the limit; counts a refusal when it is not."""
+        """Whether a value is within the limit. A refusal is counted."""
         if value > self.most(limit):
             self.refusals.counts[limit.name] += 1
             return False
@@ -142,8 +142,9 @@ CONNECTIONS = Limit(
     "it is closed at once, with a line in the log", server="both",
 )
 ADDRESS_CONNECTIONS = Limit(
-    # A quarter of the port's: one machine cannot take all places, and thousands of clients behind one address (NAT, a
-    # tunnel, a test on loopback) get in. A load balancer that is trusted (proxyProtocolTrusted) counts as its clients.
+    # A quarter of the port's limit. One machine cannot take all connections, and thousands of clients behind one
+    # address (NAT, a tunnel, a test on loopback) can still connect. A trusted load balancer (proxyProtocolTrusted)
+    # counts as its clients.
     "maxConnectionsPerAddress", 16_384, "connections", "connections of an IPv4 address, or an IPv6 /64, to a port",
     "it is closed at once, with a line in the log", server="both",
 )
@@ -156,7 +157,7 @@ IDLE_SECONDS = Limit(
     "it is closed, with a line in the log", server="both",
 )
 FIRST_FRAME = Limit(
-    # Not less than RocketMQ's servers wait: Java clients of 5.x connect to each name server and may say nothing.
+    # Not shorter than in RocketMQ's servers: Java clients of 5.x connect to each name server and may send nothing.
     "firstRequestTimeoutMillis", 120_000, "ms", "time until a new connection has sent its first request whole",
     "it is closed, with a line in the log", server="both",
 )
@@ -182,7 +183,7 @@ REQUEST_BYTES = Limit(
     "connections that hold many of them are not read from until some are answered", server="both",
 )
 CONNECTION_REQUESTS = Limit(
-    # Clients may have 65 535 requests on their way, so that none is refused: they wait in the sockets' buffers.
+    # Clients may have 65 535 requests in flight. None is refused, because the excess waits in the sockets' buffers.
     "maxRequestsPerConnection", 8_192, "requests", "requests of a connection whose answers are being worked on",
     "it is not read from until half of them are answered", server="both",
 )
@@ -243,7 +244,8 @@ LONG_POLLS = Limit(
     "maxLongPolls", 300_000, "pulls", "pulls that wait for messages, of all connections", _BUSY, passing=True
 )
 CONNECTION_POLLS = Limit(
-    # Below what makes a connection wait for its answers: its heartbeats would wait, too.
+    # Below the number of requests at which the server stops reading a connection, because heartbeats would then wait,
+    # too.
     "maxLongPollsPerConnection", 30_000, "pulls", "pulls of a connection that wait for messages", _BUSY, passing=True
 )
 CLIENT_REQUESTS = Limit(

@@ -1,4 +1,4 @@
-"""Levels of loggers as text, `tianzhou.remoting=DEBUG,INFO`: of `--log-level` and of the setting `logLevels`. Pure."""
+"""Levels of loggers as text, `tianzhou.remoting=DEBUG,INFO`, for `--log-level` and the setting `logLevels`. Pure."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from tianzhou.escaping import shown
 
 KEY: Final = "logLevels"
 LEVELS: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
-"""Levels by their names, as the standard library numbers them."""
+"""Levels by name, with the numbers of the standard library."""
 MOST_LEVELS: Final = 32
-"""Maximum parts of one text: loggers that are named once are never forgotten by the interpreter."""
+"""Maximum number of parts in one text. The interpreter never deletes a named logger."""
 LONGEST_NAME: Final = 128
 ROOT: Final = ""
-"""Logger of all others: what a level without a module is for."""
+"""Name of the root logger, which has the level without a module."""
 HOUSE: Final = PurePath(__file__).parent.name
 
 
 def parse_levels(text: str, source: str = KEY) -> dict[str, int]:
-    """Read levels: each part is `LEVEL`, for everything, or `MODULE=LEVEL`, for a module and what is below it.
+    """Parse levels. Each part is `LEVEL`, for all modules, or `MODULE=LEVEL`, for a module and its submodules.
 
     Args:
-        text: parts, separated by commas; a later one counts for the same module.
-        source: the key or option, for errors.
+        text: parts, separated by commas; the last part for a module wins.
+        source: name of the key or option, for errors.
 
     Returns:
-        Names of loggers to numbers; `ROOT` for a level without a module.
+        Numbers of levels by logger name; `ROOT` for a level without a module.
 
     Raises:
-        ConfigError: a part is none, or no level or module has that name.
+        ConfigError: a part is invalid, or names no level or no module.
     """
     levels: dict[str, int] = {}
     parts = [part.strip() for part in text.split(",") if part.strip()]

@@ -1,4 +1,4 @@
-"""Logging of a process: one line per record, whatever text of peers is in it, for people or as JSON."""
+"""Logging of a process: one line per record, with peers' text escaped, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _log = logging.getLogger(__name__)
 
 
 class OneLineFormatter(logging.Formatter):
-    """Formats records so that no text of a peer can forge a line or move a cursor.
+    """A formatter that escapes records, so that no peer's text can forge a line or move a cursor.
 
-    A message is one line. A traceback has several, all of them indented, so that none looks like a record.
+    A message is one line. A traceback has several lines, all indented, so that none looks like a record.
     """
 
     def __init__(self) -> None:
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        """The record's line."""
+        """Return the record's line."""
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: object) -> str:  # noqa: N802 - the standard library's name
-        """The traceback, indented."""
+        """Return the traceback, indented."""
         text = super().formatException(ei)  # type: ignore[arg-type]
         return "\n".join(_CONTINUED + escaped(line) for line in text.split("\n"))
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object on one line, for programs that collect logs.
+    """A formatter that writes a record as one JSON object on one line, for programs that collect logs.
 
-    Its fields: `time` (ISO 8601, milliseconds, with the zone), `level`, `logger`, `message`, `process` (its id), with
-    several broker processes `broker`, and `exception` with the traceback where there is one.
+    Its fields: `time` (ISO 8601, milliseconds, with the zone), `level`, `logger`, `message`, `process` (its id),
+    `broker` with several broker processes, and `exception` with the traceback, if there is one.
 
     Args:
         broker: name of the broker of this process; empty leaves the field out.
@@ -53,7 +53,7 @@ class JsonFormatter(logging.Formatter):
         self._broker = broker
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line."""
+        """Return the record's line."""
         fields: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -72,8 +72,8 @@ def log_to_stderr(level: int, stream: TextIO | None = None) -> None:
     """Log records of a level and above to a stream.
 
     Args:
-        level: a level of `logging`.
-        stream: stderr by default.
+        level: minimum level, a number of `logging`.
+        stream: the stream; None for stderr.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(OneLineFormatter())
@@ -81,7 +81,7 @@ def log_to_stderr(level: int, stream: TextIO | None = None) -> None:
 
 
 def log_as_json(broker: str = "") -> None:
-    """Have the handlers of this process write JSON from now on.
+    """Switch the handlers of this process to JSON.
 
     Args:
         broker: see `JsonFormatter`.
@@ -91,42 +91,42 @@ def log_as_json(broker: str = "") -> None:
 
 
 def set_levels(levels: Mapping[str, int]) -> None:
-    """Set the levels that a process starts with, by the names of loggers."""
+    """Set the levels at the start of a process, by name of the logger."""
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
 
 
 def check_modules(levels: Mapping[str, int], source: str) -> None:
-    """Refuse levels of modules that there are not.
+    """Reject levels of modules that do not exist.
 
     Raises:
-        ConfigError: the first of them.
+        ConfigError: a module does not exist; the text has the first one.
     """
     for name in absent_modules(levels):
         raise ConfigError(f"{source}: there is no module {name}; write its dotted name, as in {HOUSE}.remoting=DEBUG")
 
 
 def absent_modules(levels: Mapping[str, int]) -> list[str]:
-    """Names of loggers that are none of Tianzhou's modules."""
+    """Return the names of loggers that are not modules of Tianzhou."""
     house = Path(__file__).parent
     paths = {name: house.joinpath(*name.split(".")[1:]) for name in levels if name}
     return [name for name, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").exists())]
 
 
 class ChangedLevels:
-    """Levels that a setting has put in the place of those of the start, which come back when it names them no more.
+    """Levels that a setting has changed. A logger's level at the start is restored when the setting no longer names it.
 
-    Loggers belong to the process: of a name server and a broker in one, who is changed last has the word.
+    Loggers belong to the process. When a name server and a broker share a process, the last change wins.
     """
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
 
     def change(self, text: str) -> None:
-        """Set the levels that the setting `logLevels` names now.
+        """Set the levels in the present value of the setting `logLevels`.
 
         Args:
-            text: see `parse_levels`; its modules that there are not are named in the log.
+            text: see `parse_levels`; missing modules are reported in the log.
 
         Raises:
             ConfigError: the text is not valid.
@@ -143,4 +143,4 @@ class ChangedLevels:
 
 
 CHANGED_LEVELS: Final = ChangedLevels()
-"""Of this process."""
+"""Changed levels of this process."""

@@ -1,4 +1,4 @@
-"""Throttling of equal log lines, so that no peer can fill the log. Pure."""
+"""Suppression of repeated log lines, so that no peer can fill the log. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Hashable
 from typing import Final
 
 MAX_KEYS: Final = 1024
-"""Maximum keys remembered; the oldest is dropped first."""
+"""Maximum number of remembered keys. The oldest is dropped first."""
 
 
 class Once:
-    """Distinguishes the first event of a key from those that follow."""
+    """A filter that passes the first event of each key."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
 
     def first(self, key: Hashable) -> bool:
-        """Whether this is the first remembered event of the key."""
+        """Whether this is the first event of the key that is remembered."""
         if key in self._seen:
             self._seen.move_to_end(key)
             return False
@@ -28,11 +28,11 @@ class Once:
 
 
 class Repeats:
-    """Passes the first few events of a key in a span of time, and counts the others.
+    """A filter that passes the first few events of a key in a time window, and counts the others.
 
     Args:
-        lines: events passed in a span.
-        span_s: seconds of a span.
+        lines: number of events passed per window.
+        span_s: length of a window in seconds.
     """
 
     def __init__(self, lines: int = 1, span_s: float = 60.0) -> None:
@@ -41,11 +41,11 @@ class Repeats:
         self._windows: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
 
     def due(self, key: Hashable, now: float) -> int | None:
-        """Number of suppressed events of the key before this one; None when this one is suppressed, too.
+        """Return the number of suppressed events of the key before this one; None when this one is suppressed, too.
 
         Args:
-            key: what makes events equal.
-            now: monotonic seconds.
+            key: key of the event; events with equal keys are repeats.
+            now: monotonic time in seconds.
         """
         began, seen = self._windows.get(key, (now, 0))
         held = 0

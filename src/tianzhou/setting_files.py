@@ -1,4 +1,4 @@
-"""Settings file of a running server: every key, and which of them were changed while it ran."""
+"""The settings file of a running server: all keys, and the keys that were changed while it ran."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CHANGED: Final = "# Changed while the server ran: "
 
 @dataclass(frozen=True, slots=True)
 class SavedSettings:
-    """Settings of a file.
+    """Settings in a file.
 
     Attributes:
-        values: all keys.
+        values: values of all keys.
         changed: keys changed while the server ran; None in files of other versions and servers.
     """
 
@@ -31,19 +31,19 @@ class SavedSettings:
 
 
 def decoded(data: bytes) -> str:
-    """Text of a configuration file, whatever the encoding of its comments."""
+    """Decode a configuration file. Comments may have any encoding."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # As Java's Properties do: comments in GBK then hurt nobody.
+        # As Java's Properties do. Then comments in GBK do no harm.
         return data.decode("latin-1")
 
 
 def read_settings(path: Path) -> SavedSettings:
-    """Read a settings file; no file is no settings.
+    """Read a settings file. A missing file has no settings.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     try:
         data = path.read_bytes()
@@ -65,26 +65,26 @@ def read_settings(path: Path) -> SavedSettings:
 
 
 def write_settings(path: Path, values: Mapping[str, str], changed: Collection[str]) -> None:
-    """Replace the settings file atomically; the previous version stays beside it as `.bak`, as RocketMQ keeps it.
+    """Replace the settings file atomically. The previous version stays beside it as `.bak`, as in RocketMQ.
 
-    Keys that are none of the server's, such as `tls.*`, stay in it. Blocks until the file is synced.
+    Keys of other components, such as `tls.*`, stay in the file. The call blocks until the file is synced.
 
     Args:
-        path: the file.
-        values: every key.
-        changed: keys that were changed now.
+        path: path of the file.
+        values: values of all keys.
+        changed: keys changed now.
 
     Raises:
-        ConfigError: it cannot be written; the old version is still there.
+        ConfigError: the file cannot be written; the old version is unchanged.
     """
     before = SavedSettings()
-    with contextlib.suppress(ConfigError):  # a file that cannot be read is replaced by one that can
+    with contextlib.suppress(ConfigError):  # an unreadable file is replaced by a readable one
         before = read_settings(path)
     text = format_properties({**before.values, **values})
     marked = sorted(set(changed) | (before.changed or frozenset()))
     try:
         make_folders(path.parent)
-        # It may hold secrets: only the operator lets others read it.
+        # The file may contain secrets. Only an operator may give other users access.
         mode = path.stat().st_mode & 0o777 if path.exists() else OWN_ONLY
         lines = f"{_CHANGED}{' '.join(marked)}\n{text}".encode()
         replace_file(path, lines, mode=mode, backup=path.with_name(path.name + ".bak"))

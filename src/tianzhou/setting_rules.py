@@ -1,7 +1,7 @@
-"""Rules of settings: ranges, choices, and which may change while the server runs. Pure.
+"""Rules of settings: ranges, choices, and which settings may change while the server runs. Pure.
 
-Each server has one `Rules`. Its start and a request that changes settings ask the same functions, so that nothing can
-be set that the next start would refuse.
+Each server has one `Rules`. The start and requests that change settings use the same checks, so that a request cannot
+set a value that the next start would reject.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class SettingProblem:
     """An invalid value.
 
     Attributes:
-        key: the setting.
-        value: as text.
-        expected: which values are valid.
+        key: the key.
+        value: the value as text.
+        expected: the valid values.
     """
 
     key: str
@@ -40,20 +40,20 @@ class SettingProblem:
 
 
 Across = Callable[[Mapping[str, str]], Iterable[SettingProblem]]
-"""Validates settings together: takes all keys with their values, returns what is invalid."""
+"""Type of a check of settings together: it takes the values of all keys, and returns the invalid ones."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of the settings of a kind of server.
+    """Rules for the settings of one kind of server.
 
     Attributes:
         server: "broker" or "name server", for messages.
-        changeable: keys that a request may change while it runs.
-        fixed: the other keys, by the reason.
-        ranges: the smallest and largest value of numbers; those of other keys are only bound by their type.
-        choices: the values a text may have.
-        across: validates combinations.
+        changeable: keys that a request may change while the server runs.
+        fixed: the other keys, by reason.
+        ranges: minimum and maximum of numbers; other numbers are limited only by their type.
+        choices: valid values of texts.
+        across: check of combinations.
         at_next_start: fixed keys that a request may write to the settings file for the next start.
     """
 
@@ -66,21 +66,22 @@ class Rules:
     at_next_start: frozenset[str] = frozenset()
 
     def why_fixed(self, key: str) -> str:
-        """Reason why a key may not be changed while the server runs."""
+        """Return why a key may not be changed while the server runs."""
         return next((reason for reason, keys in self.fixed.items() if key in keys), "it is read at the start only")
 
 
 def check(rules: Rules, *settings: object, source: str, faults: Faults | None = None) -> None:
-    """Refuse invalid settings at a server's start.
+    """Reject invalid settings at a server's start.
 
     Args:
         rules: the rules of the server's settings.
         settings: the settings objects of one server.
         source: origin of the values, for messages.
-        faults: collects invalid values, except consequences of faults that it already contains; None raises the faults.
+        faults: collector of invalid values, except for consequences of faults that it already contains; None raises the
+            faults.
 
     Raises:
-        ConfigError: values are invalid; names key, value and valid values of each.
+        ConfigError: values are invalid; the text has key, value and valid values of each.
     """
     found = Faults.of(faults)
     invalid: set[str] = set()
@@ -94,10 +95,10 @@ def check(rules: Rules, *settings: object, source: str, faults: Faults | None = 
 
 
 def problems(rules: Rules, *settings: object) -> Iterator[SettingProblem]:
-    """Invalid values of settings.
+    """Yield the invalid values of settings.
 
     Args:
-        rules: what they may be.
+        rules: the rules of the server's settings.
         settings: the settings objects of one server.
     """
     for one in settings:
@@ -122,7 +123,7 @@ def _expected(value: float, least: float, most: float) -> str:
 
 
 def level_problems(values: Mapping[str, str]) -> Iterator[SettingProblem]:
-    """What is wrong with the levels of the log."""
+    """Yield the setting of log levels if it is invalid."""
     try:
         parse_levels(values[KEY])
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Requests to change settings, validated as a whole before any of it is applied. Pure."""
+"""Requests that change settings. A request is validated as a whole before any change is applied. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ REQUEST = "request"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes of a request.
+    """The validated changes of a request.
 
     Attributes:
-        settings: copies of the settings objects with the new values, in their order.
-        changed: keys with new values.
-        unknown: unknown keys, each with the nearest known one.
+        settings: copies of the settings objects with the new values, in the same order.
+        changed: keys whose values change.
+        unknown: unknown keys, each with the most similar known key.
     """
 
     settings: tuple[Any, ...]
@@ -34,8 +34,8 @@ def read_update(body: bytes, refusals: Refusals) -> dict[str, str]:
     """Parse keys and values of a request.
 
     Raises:
-        ConfigError: it cannot be read, or holds control characters.
-        LimitExceeded: it is too large.
+        ConfigError: the body is invalid, or contains control characters.
+        LimitExceeded: the body is too large.
     """
     refusals.check(CONFIG_UPDATE_BYTES, len(body), CONFIG_UPDATE_BYTES.default)
     lines = 1 + body.count(b"\n") + body.count(b"\r")
@@ -65,26 +65,26 @@ def judge(
 ) -> Update:
     """Validate a request and apply it to copies of the settings.
 
-    Unknown keys change nothing, as at Apache's servers.
+    Unknown keys are ignored, as at Apache's servers.
 
     Args:
-        rules: what settings may be.
-        values: keys to new values.
+        rules: the rules of the server's settings.
+        values: new values by key.
         settings: the settings in force.
-        black_list: keys that may never be changed.
-        refusal: the text for a key of the black list.
-        at_next_start: whether the values count from the next start on; `rules.at_next_start` may then be among them.
+        black_list: keys that no request may change.
+        refusal: returns the text for a key of the black list.
+        at_next_start: whether the values apply from the next start on; they may then include `rules.at_next_start`.
 
     Raises:
         SettingFixed: a key may not be changed while the server runs.
-        ConfigError: a value cannot be.
+        ConfigError: a value is invalid.
     """
     present = tuple(settings)
     for key in values:
         if key in black_list:
             raise SettingFixed(refusal(key))
     before = dump(*present)
-    # A client that sends shown values back has only seen the mask of secrets.
+    # A client that sends displayed values back has seen only the mask of secrets.
     wanted = dict(values)
     if any(value.strip() == MASK for value in values.values()):
         masked = dump(*present, hide_secrets=True)
@@ -100,7 +100,7 @@ def judge(
             f"{_way(rules, key, value)} and start the {rules.server} again"
         )
     for problem in problems(rules, *updated) if changed else ():
-        # The next start refuses a file with any problem.
+        # The next start rejects a file with any problem.
         if problem.key in changed or at_next_start:
             faults.note(f"{REQUEST}: {problem}")
     faults.check()
@@ -113,17 +113,17 @@ def _way(rules: Rules, key: str, value: str) -> str:
 
 
 def with_saved(rules: Rules, values: Mapping[str, str], settings: Iterable[Any]) -> tuple[tuple[Any, ...], list[str]]:
-    """Settings with the changes that the server saved in its file while it ran last.
+    """Return settings with the changes that the server saved in its file while it last ran.
 
-    Nothing in that file keeps a server from starting: invalid values are left out.
+    The file never prevents a start: invalid values are ignored.
 
     Args:
-        rules: what settings may be.
-        values: of the file.
-        settings: to apply them to.
+        rules: the rules of the server's settings.
+        values: values in the file.
+        settings: settings to apply the values to.
 
     Returns:
-        The settings, and a message for each key left out.
+        The settings, and a message for each ignored key.
     """
     present, left_out = tuple(settings), []
     for key, near in unknown_keys(values, *map(type, present)).items():

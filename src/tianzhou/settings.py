@@ -1,8 +1,7 @@
-"""Settings as dataclasses, bound to RocketMQ's configuration keys in this one place.
+"""Settings as dataclasses, and their mapping to RocketMQ's configuration keys.
 
-A settings class is a plain dataclass in snake_case. Its RocketMQ key is the camelCase of the field's name, or
-the field's metadata `key` where RocketMQ spells it otherwise (`brokerIP1`). Files are Java properties
-(wire.md §1.13 end).
+A settings class is a plain dataclass in snake_case. The RocketMQ key of a field is its name in camelCase, or the
+field's metadata `key` if RocketMQ's spelling differs (`brokerIP1`). Files are Java properties (wire.md §1.13 end).
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from tianzhou.escaping import shown
 
 S = TypeVar("S")
 MASK: Final = "******"
-"""Text shown in place of a secret."""
-# Finding these out takes longer than all else a request for settings needs.
+"""Text that replaces a secret in output."""
+# Cached, because computing them takes longer than the rest of a request for settings.
 _KINDS: Final[dict[type, dict[str, Any]]] = {}
 _FIELDS: Final[dict[type, tuple[tuple[str, dataclasses.Field[Any]], ...]]] = {}
 MAX_SUGGESTED_LENGTH: Final = 64
-"""Maximum characters of an unknown key for which a known one is suggested."""
+"""Maximum length of an unknown key, in characters, for which a known key is suggested."""
 MAX_SUGGESTIONS: Final = 8
-"""Maximum unknown keys of one text for which a known one is suggested."""
+"""Maximum number of unknown keys per text for which a known key is suggested."""
 _KEY_IN_ERROR: Final = re.compile(r"[\w.]*")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
@@ -37,7 +36,7 @@ _IN_VALUE: Final = re.compile(r"[\\\n\r\t\f\ud800-\udfff]|^\s+|\s+$".replace(r"\
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
-    """The RocketMQ key of a settings field."""
+    """Return the RocketMQ key of a settings field."""
     explicit = field.metadata.get("key")
     if explicit:
         return str(explicit)
@@ -46,41 +45,41 @@ def key_of(field: dataclasses.Field[Any]) -> str:
 
 
 def keyed(key: str, default: Any, *, secret: bool = False) -> Any:
-    """A dataclass field whose RocketMQ key is not the camelCase of its name.
+    """Return a dataclass field whose RocketMQ key is not its name in camelCase.
 
     Args:
         key: the key.
-        default: its value when nobody sets another.
+        default: default value.
         secret: see `secret`.
     """
     return dataclasses.field(default=default, repr=not secret, metadata={"key": key, "secret": secret})
 
 
 def formerly(key: str, default: Any) -> Any:
-    """A dataclass field that RocketMQ 4.9 has under another key, which counts where the present one is not set.
+    """Return a dataclass field that had another key in RocketMQ 4.9. That key applies if the present one is not set.
 
     Args:
         key: the former key.
-        default: its value when nobody sets another.
+        default: default value.
     """
     return dataclasses.field(default=default, metadata={"former": key})
 
 
 def secret(default: str) -> Any:
-    """A dataclass field of a secret, such as a password: `repr`, `-p` and servers' answers do not show it."""
+    """Return a dataclass field of a secret, such as a password. `repr`, `-p` and servers' replies do not show it."""
     return dataclasses.field(default=default, repr=False, metadata={"secret": True})
 
 
 def parse_properties(text: str, *, source: str = "properties", faults: Faults | None = None) -> dict[str, str]:
-    r"""Read Java-properties text: `key=value` lines, `#` and `!` comments, `\` escapes and continuations.
+    r"""Parse text of Java properties: `key=value` lines, `#` and `!` comments, `\` escapes and continuations.
 
     Args:
         text: the whole text.
-        source: file name for error messages.
-        faults: collects the faults of lines, and the result omits these lines; None raises the faults.
+        source: name of the file, for errors.
+        faults: collector of faulty lines, which the result omits; None raises the faults.
 
     Raises:
-        ConfigError: lines have no key; names all these lines.
+        ConfigError: lines have no key; the text lists all these lines.
     """
     result: dict[str, str] = {}
     found = Faults.of(faults)
@@ -111,14 +110,14 @@ def _unescape(text: str) -> str:
         return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(body, body)
 
     plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replace, text, flags=re.DOTALL)
-    # Java writes what is beyond 16 bits as two escapes.
+    # Java writes a character beyond 16 bits as two escapes.
     return _PAIR.sub(lambda pair: pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le"), plain)
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """Properties text as RocketMQ's servers write it: one `key=value` a line.
+    """Return properties text in the form of RocketMQ's servers: one `key=value` per line.
 
-    Only what would be read back differently is escaped, as Java's `Properties` do it; all else stands as it is.
+    Only characters that would be read differently are escaped, as Java's `Properties` does.
     """
     return "".join(f"{_escape(key, _IN_KEY)}={_escape(value, _IN_VALUE)}\n" for key, value in values.items())
 
@@ -128,16 +127,16 @@ def _escape(text: str, special: re.Pattern[str]) -> str:
 
 
 def bind(cls: type[S], values: Mapping[str, str], *, source: str = "configuration", faults: Faults | None = None) -> S:
-    """Make a settings object from text values; keys the class does not know are left to `unknown_keys`.
+    """Create a settings object from text values. Unknown keys are ignored; see `unknown_keys`.
 
     Args:
         cls: the class.
         values: texts by key.
         source: origin of the values, for messages.
-        faults: collects faulty values, whose fields keep their defaults; None raises the faults.
+        faults: collector of faulty values, whose fields get their defaults; None raises the faults.
 
     Raises:
-        ConfigError: values do not have their fields' types; names key, value and accepted values of each.
+        ConfigError: values do not have their fields' types; the text has key, value and accepted values of each.
     """
     return apply(cls(), values, source=source, faults=faults)
 
@@ -198,11 +197,11 @@ def _convert(kind: Any, text: str, key: str, source: str) -> Any:
 
 
 def dump(*settings: object, hide_secrets: bool = False) -> dict[str, str]:
-    """Keys of settings objects with their values as text, sorted.
+    """Return the values of settings objects as text, sorted by key.
 
     Args:
         settings: the objects.
-        hide_secrets: whether a secret that is set is shown as `MASK`.
+        hide_secrets: whether to replace a secret that is set by `MASK`.
     """
     result: dict[str, str] = {}
     for one in settings:
@@ -214,19 +213,19 @@ def dump(*settings: object, hide_secrets: bool = False) -> dict[str, str]:
 
 
 def keyed_fields(cls: type) -> tuple[tuple[str, dataclasses.Field[Any]], ...]:
-    """The fields of a settings class, each with its key."""
+    """Return the fields of a settings class, each with its key."""
     if cls not in _FIELDS:
         _FIELDS[cls] = tuple((key_of(field), field) for field in dataclasses.fields(cls))
     return _FIELDS[cls]
 
 
 def keys_of(*classes: type) -> frozenset[str]:
-    """The keys of settings classes."""
+    """Return the keys of settings classes."""
     return frozenset(key for cls in classes for key, _ in keyed_fields(cls))
 
 
 def nearest(key: str, known: Iterable[str]) -> str | None:
-    """Known key nearest to a misspelt one; None when none is near."""
+    """Return the known key most similar to a misspelt one; None when none is similar."""
     if len(key) > MAX_SUGGESTED_LENGTH:
         return None
     found = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
@@ -234,26 +233,26 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
 
 
 def unknown_keys(values: Iterable[str], *classes: type) -> dict[str, str | None]:
-    """Keys that none of the settings classes has, each with the nearest known key (None: nothing is near)."""
+    """Return the keys that no settings class has, each with the most similar known key; None when none is similar."""
     known = keys_of(*classes)
     former = {field.metadata.get("former") for cls in classes for _, field in keyed_fields(cls)}
     unknown = [key for key in values if key not in known and key not in former]
-    # Looking for a near key takes milliseconds, and a peer may send thousands of keys.
+    # Searching a similar key takes milliseconds, and a peer may send thousands of keys.
     return {key: nearest(key, known) if at < MAX_SUGGESTIONS else None for at, key in enumerate(unknown)}
 
 
 def differing(*settings: object) -> list[str]:
-    """The keys of the settings whose values are not the defaults."""
+    """Return the keys of settings whose values are not the defaults."""
     shown, defaults = dump(*settings), dump(*(type(one)() for one in settings))
     return [key for key, value in shown.items() if value != defaults[key]]
 
 
 def ignored_keys(keys: Iterable[str], ignored: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """Configured keys without effect, by the reason.
+    """Return the configured keys without effect, by reason.
 
     Args:
         keys: keys that were set.
-        ignored: reason to all the keys it holds for.
+        ignored: the keys of each reason.
     """
     ordered = sorted(keys)
     found = {reason: [key for key in ordered if key in affected] for reason, affected in ignored.items()}
@@ -261,5 +260,5 @@ def ignored_keys(keys: Iterable[str], ignored: Mapping[str, Collection[str]]) ->
 
 
 def ignored_lines(keys: Iterable[str], ignored: Mapping[str, Collection[str]]) -> list[str]:
-    """Messages about configured keys without effect, one line per reason."""
+    """Return messages about configured keys without effect, one line per reason."""
     return [f"no effect: {', '.join(names)}: {reason}" for reason, names in ignored_keys(keys, ignored).items()]

@@ -1,7 +1,7 @@
-"""Shortages of resources that come back: descriptors, memory, threads, disk space. Pure.
+"""Temporary shortages of resources: descriptors, memory, threads, disk space. Pure.
 
-After a shortage work is refused with a reason and tried again soon. Errors of syncing data are no shortages, whatever
-their number: see `store.log.flush`.
+In a shortage, work is refused with a reason and soon retried. Errors of syncing data are no shortages, whatever their
+number: see `store.log.flush`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_THREAD: Final = "can't start new thread"
 
 
 def remedy(error: BaseException) -> str | None:
-    """The resource that ran out and its remedy; None when the error is no shortage."""
+    """Return the missing resource and the remedy; None when the error is no shortage."""
     if isinstance(error, OSError):
         return _REMEDIES.get(error.errno or 0)
     if isinstance(error, MemoryError):
@@ -33,18 +33,18 @@ def remedy(error: BaseException) -> str | None:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the error is a shortage, so that a later try may work."""
+    """Whether the error is a shortage, so that a retry may succeed."""
     return remedy(error) is not None
 
 
 def words(error: BaseException) -> str:
-    """Text of the error, with the remedy when it is a shortage."""
+    """Return the text of an error, with the remedy when it is a shortage."""
     text, fix = str(error) or type(error).__name__, remedy(error)
     return text if fix is None else f"{text}: {fix}"
 
 
 def advice(error: OSError) -> str:
-    """Advice to operators about a file that could not be made, mapped or written, as an imperative."""
+    """Return the remedy for a file that cannot be created, mapped or written, as an imperative."""
     fix = remedy(error)
     if fix is not None:
         return fix.partition("; ")[2]

@@ -1,10 +1,10 @@
-"""Long work in slices: a few items per turn of the event loop, so that the loop serves others in between.
+"""Long work in slices: a few items per turn of the event loop, so that the loop can serve other work in between.
 
-`each_in_turns` is for coroutines, `in_turns` for generators a coroutine waits for, `start_in_turns` for generators
-nobody waits for, and `NextTurn` joins many calls of one turn into one. Work that shares an allowance of *time* with
-other requests takes `tianzhou.remoting.turns`. Hot paths keep a flag of their own for what `NextTurn` does
-(`Connection`, `Dispatcher`, `Acknowledgements`): a call per message is what they would pay. So do the heaps whose
-entries end meanwhile (`Watermark`, `TimerHeap`).
+`each_in_turns` is for coroutines, `in_turns` for generators that a coroutine awaits, `start_in_turns` for generators
+without a waiter, and `NextTurn` combines many calls in one turn. Work that shares a budget of *time* with other
+requests uses `tianzhou.remoting.turns`. Hot paths have their own flag instead of `NextTurn` (`Connection`,
+`Dispatcher`, `Acknowledgements`), because a call per message is too expensive. So do heaps whose entries may end early
+(`Watermark`, `TimerHeap`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def each_in_turns(items: Iterable[T], per_turn: int) -> AsyncIterator[T]:
-    """Items one by one, the next turn of the loop beginning after each `per_turn` of them."""
+    """Yield items one by one. After each `per_turn` items, wait for the next turn of the loop."""
     left = per_turn
     for item in items:
         if not left:
@@ -28,7 +28,7 @@ async def each_in_turns(items: Iterable[T], per_turn: int) -> AsyncIterator[T]:
 
 
 async def in_turns(steps: Generator[object, None, T]) -> T:
-    """Result of a generator that is advanced one step per turn of the loop."""
+    """Advance a generator by one step per turn of the loop, and return its result."""
     while True:
         try:
             next(steps)
@@ -46,10 +46,10 @@ def start_in_turns(steps: Iterator[object]) -> None:
 
 
 class NextTurn:
-    """A callback in the next turn of the running loop, once for all who requested it in this one.
+    """A callback in the next turn of the running loop, once for all requests in the present turn.
 
     Args:
-        callback: may ask again.
+        callback: the callback, which may request another call.
 
     Attributes:
         pending: whether the callback is due.
@@ -62,7 +62,7 @@ class NextTurn:
         self.pending = False
 
     def ask(self) -> None:
-        """Have the callback called in the next turn of the loop."""
+        """Schedule the callback for the next turn of the loop."""
         if not self.pending:
             self.pending = True
             asyncio.get_running_loop().call_soon(self._call)

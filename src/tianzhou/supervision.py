@@ -1,6 +1,6 @@
-"""Tasks with an owner: their exceptions are retrieved, and a long-lived task that fails is logged and restarted.
+"""Tasks with an owner: their exceptions are retrieved, and a failed long-lived task is logged and restarted.
 
-`tianzhou.troubles` decides about failures (log line, pause).
+`tianzhou.troubles` decides about log lines and pauses.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def start_awaited(work: Coroutine[Any, Any, T], *, name: str | None = None) -> a
     the event loop as usual, and the task is cancelled.
 
     Args:
-        work: what the task runs.
-        name: the task's name.
+        work: coroutine that the task runs.
+        name: name of the task.
     """
     task = asyncio.get_running_loop().create_task(_around(work, _without_exits), name=name)
     task.add_done_callback(retrieve_exception)
@@ -46,13 +46,13 @@ def start_owned(
     name: str | None = None,
     expected: tuple[type[Exception], ...] = (TianzhouError, OSError),
 ) -> asyncio.Task[T]:
-    """Start a task that perhaps no caller awaits. See `start_awaited`; a defect is logged as well.
+    """Start a task that its caller may not await. See `start_awaited`; a defect is logged as well.
 
     Args:
-        work: what the task runs.
+        work: coroutine that the task runs.
         owner: the object that starts the task, for the log.
-        name: the task's name.
-        expected: errors that are not logged. Callers that await the task get them, as they get every other error.
+        name: name of the task.
+        expected: errors that are not logged. Callers that await the task still get them.
     """
     task = start_awaited(work, name=name)
     task.add_done_callback(partial(_log_defect, owner, expected))
@@ -66,14 +66,14 @@ def run_owned_threadsafe(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEve
     function does.
 
     Args:
-        work: what the task runs.
+        work: coroutine that the task runs.
         loop: the other thread's event loop.
     """
     return asyncio.run_coroutine_threadsafe(_around(work, _retrieving), loop)
 
 
 def shared_result(task: asyncio.Future[T]) -> asyncio.Future[T]:
-    """Return a future of a shared task's result, for one caller. Its cancellation does not reach the task.
+    """Return a future of a shared task's result for one caller. Cancelling the future does not cancel the task.
 
     The caller need not await the future: asyncio does not log its exception.
     """
@@ -83,7 +83,7 @@ def shared_result(task: asyncio.Future[T]) -> asyncio.Future[T]:
 
 
 def retrieve_exception(done: asyncio.Future[Any]) -> BaseException | None:
-    """Return a done future's exception, and keep asyncio from logging it. Return None for a cancelled future."""
+    """Return a done future's exception, so that asyncio does not log it. Return None for a cancelled future."""
     return None if done.cancelled() else done.exception()
 
 
@@ -105,8 +105,8 @@ async def _without_exits(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except (KeyboardInterrupt, SystemExit) as error:
-        # asyncio would keep the exception in the task as well, and stop the loop, which then runs no callback that
-        # retrieves it. So a callback raises the exception, and the task keeps none.
+        # asyncio would store the exception in the task as well, and stop the loop, which then runs no callback that
+        # retrieves it. So a callback raises the exception, and the task has none.
         asyncio.get_running_loop().call_soon(_raise, error)
         raise asyncio.CancelledError from None
 
@@ -125,12 +125,12 @@ async def _retrieving(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Supervisor:
-    """Owns long-lived tasks.
+    """Owner of long-lived tasks.
 
     Args:
-        owner: the server's name, for the log and the tasks' names.
-        clock: time of failures.
-        troubles: notes failures; several supervisors may share one.
+        owner: name of the server, for the log and the tasks' names.
+        clock: source of time for failures.
+        troubles: record of failures; several supervisors may share one.
     """
 
     def __init__(self, owner: str, clock: Clock | None = None, troubles: Troubles | None = None) -> None:
@@ -140,11 +140,11 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
 
     def own(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Run work as a task until it returns or `end` is called; restart it after a pause when it fails.
+        """Run work as a task until it returns or `end` is called. When it fails, restart it after a pause.
 
         Args:
-            name: the work's name for operators.
-            work: called for every start.
+            name: name of the work for operators.
+            work: function that starts the work.
         """
         task = start_owned(self.keep(name, work), self._owner, name=f"{self._owner} {name}")
         self._tasks.append(task)
@@ -158,7 +158,7 @@ class Supervisor:
         """Cancel some of the tasks and wait until they have ended.
 
         Args:
-            tasks: returned by `own`.
+            tasks: tasks from `own`.
         """
         self._tasks = [task for task in self._tasks if task not in tasks]
         for task in tasks:
@@ -167,42 +167,42 @@ class Supervisor:
 
     @contextmanager
     def trial(self, name: str) -> Iterator[None]:
-        """Run work that is tried again anyhow: what it raises is noted and logged, and goes no further."""
+        """Run work that will be retried. Record and log its exception, and suppress it."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next trial has to come
+        except Exception as error:  # noqa: BLE001 - catch any exception, because the work must be retried
             self.failed(name, error)
         else:
             self.well(name)
 
     def failed(self, name: str, error: BaseException, then: str = "it is tried again") -> None:
-        """Note a failure of work that is tried again.
+        """Record and log a failure of work that will be retried.
 
         Args:
-            name: which work.
-            error: how it ended.
-            then: what happens next.
+            name: name of the work.
+            error: the exception.
+            then: next action, for the log line.
         """
         if self.troubles.failed(name, error, self._clock.now_ms(), self._clock.monotonic()):
             times = self.troubles.totals[name]
             _log.error("%s: %s failed (%d in all); %s", self._owner, name, times, then, exc_info=error)
 
     def note_failure(self, name: str, error: BaseException) -> None:
-        """Note a failure of work that is tried again and has logged its failure itself.
+        """Record a failure of work that will be retried and has logged the failure itself.
 
         Args:
-            name: which work.
-            error: how it ended.
+            name: name of the work.
+            error: the exception.
         """
         self.troubles.failed(name, error, self._clock.now_ms(), self._clock.monotonic())
 
     def well(self, name: str) -> None:
-        """Note that work runs well."""
+        """Record a success of the work."""
         if name in self.troubles and (trouble := self.troubles.over(name)) is not None:
             _log.warning("%s: %s works again, after %d failures", self._owner, name, trouble.count)
 
     async def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run work until it returns or the present task is cancelled; as `own`, in the caller's task."""
+        """Run work in the caller's task, as `own` does, until it returns or the task is cancelled."""
         loop = asyncio.get_running_loop()
         steady: asyncio.TimerHandle | None = None
         while True:
@@ -211,9 +211,9 @@ class Supervisor:
             except asyncio.CancelledError as error:
                 if _asked_to_end():
                     raise
-                # Something it waited for was cancelled, and nobody meant this task.
+                # An awaited object was cancelled, not this task.
                 failure: BaseException = error
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else looks after this work
+            except Exception as error:  # noqa: BLE001 - no other code handles a failure of this work
                 failure = error
             else:
                 self.well(name)

@@ -1,4 +1,4 @@
-"""A token bucket: the rate limit of producers and brokers (docs/adr/0031). Pure: the time is an argument."""
+"""A token bucket, the rate limiter of producers and brokers (docs/adr/0031). Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from math import inf
 from typing import Final
 
 ROUNDING: Final = 1e-6
-"""Tokens that may be missing: a refill of `seconds * rate` ends a few billionths below a whole number."""
+"""Tolerance in tokens, because a refill of `seconds * rate` is some billionths below a whole number."""
 
 
 class TokenBucket:
-    """A bucket that holds up to `burst` tokens and gains `rate` tokens a second. It is full at first.
+    """A bucket that contains up to `burst` tokens and gains `rate` tokens per second. It starts full.
 
-    A request for more tokens than the bucket can hold is granted when the bucket is full. The bucket then owes the
-    rest, so that the rate holds over time.
+    A full bucket grants a request for more tokens than it can contain. Its balance is then negative, so that the rate
+    holds over time.
 
     Args:
-        rate: tokens a second, above 0.
+        rate: tokens per second, above 0.
         burst: maximum number of tokens, above 0.
-        now_s: monotonic time, seconds.
+        now_s: monotonic time in seconds.
     """
 
     __slots__ = ("_at_s", "_tokens", "burst", "rate")
@@ -34,7 +34,7 @@ class TokenBucket:
 
         Args:
             amount: number of tokens.
-            now_s: monotonic time, seconds; an earlier time than before counts as the time before.
+            now_s: monotonic time in seconds; an earlier time than the last one counts as the last one.
         """
         passed_s = now_s - self._at_s
         if passed_s > 0:
@@ -44,14 +44,14 @@ class TokenBucket:
         return missing / self.rate if missing > ROUNDING else 0.0
 
     def take(self, amount: float) -> None:
-        """Take tokens, as of the time of the last `wait_s`; the bucket owes missing ones.
+        """Take tokens at the time of the last `wait_s`. The balance may become negative.
 
-        A caller that takes tokens before they are there reserves them: later callers wait behind it.
+        A caller that takes tokens before they exist reserves them, and later callers wait behind it.
         """
         self._tokens -= amount
 
     def put_back(self, amount: float) -> None:
-        """Put back tokens that were reserved and not used."""
+        """Return reserved tokens that were not used."""
         self._tokens = min(self.burst, self._tokens + amount)
 
     def is_full(self, now_s: float) -> bool:
@@ -59,12 +59,12 @@ class TokenBucket:
         return self.wait_s(inf, now_s) <= 0
 
     def change(self, rate: float, burst: float, now_s: float) -> None:
-        """Change rate and burst; tokens above the new burst are lost.
+        """Change rate and burst. Tokens above the new burst are lost.
 
         Args:
-            rate: tokens a second from now on.
-            burst: maximum number of tokens from now on.
-            now_s: monotonic time, seconds.
+            rate: new number of tokens per second.
+            burst: new maximum number of tokens.
+            now_s: monotonic time in seconds.
         """
         self.wait_s(0, now_s)
         self.rate, self.burst = rate, burst

@@ -1,7 +1,7 @@
-"""Failures of long-lived work: which, why, how often, since when. Pure.
+"""Failures of long-lived work: name, cause, number and begin. Pure.
 
-A task that ended with an error is restarted after a pause, which doubles with every failure in a row. A trouble is over
-when the work has run well again.
+A task that ended with an error is restarted after a pause, which doubles with every failure in a row. The trouble ends
+when the work has run without failure for a while.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from tianzhou.escaping import shown
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 30.0
 LEAST_STEADY_S: Final = 1.0
-"""Minimum seconds of running, and twice the last pause, until work counts as recovered."""
+"""Minimum seconds of running until work counts as recovered. After a longer pause, twice the pause counts."""
 QUIET_S: Final = 30.0
-"""Seconds between two log lines about the same error of the same work."""
+"""Minimum seconds between two log lines about the same error of the same work."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """A row of failures of one piece of work.
+    """Successive failures of one piece of work.
 
     Attributes:
-        name: which work.
-        why: the last error, in words that fit a line.
-        count: failures in the row.
-        since_ms: wall-clock time of the first.
-        logged_s: monotonic time of the last log line.
+        name: name of the work.
+        why: class and text of the last error, in one line.
+        count: number of failures in a row.
+        since_ms: wall-clock time of the first of them, in ms.
+        logged_s: monotonic time of the last log line, in seconds.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Trouble:
 
 
 def reason(error: BaseException) -> str:
-    """Class and text of an error in one line."""
+    """Return class and text of an error in one line."""
     inner = error
     while isinstance(inner, BaseExceptionGroup) and inner.exceptions:
         inner = inner.exceptions[0]
@@ -53,7 +53,7 @@ class Troubles:
     """Present troubles, and counts of failures.
 
     Attributes:
-        totals: failures by name of the work, since the start.
+        totals: number of failures since the start, by name of the work.
     """
 
     def __init__(self) -> None:
@@ -67,16 +67,17 @@ class Troubles:
         return len(self._present)
 
     def failed(self, name: str, error: BaseException, now_ms: int, now_s: float) -> bool:
-        """Note a failure.
+        """Record a failure, and return whether to log it.
 
         Args:
-            name: which work.
-            error: how it ended.
-            now_ms: wall-clock time.
-            now_s: monotonic time.
+            name: name of the work.
+            error: the exception.
+            now_ms: wall-clock time in ms.
+            now_s: monotonic time in seconds.
 
         Returns:
-            Whether to log it: the first of a row, another error than before, or the last line is `QUIET_S` old.
+            Whether to log it: it is the first in a row, differs from the last error, or the last log line is `QUIET_S`
+            old.
         """
         self.totals[name] += 1
         why = reason(error)
@@ -92,27 +93,27 @@ class Troubles:
         return loud
 
     def over(self, name: str) -> Trouble | None:
-        """End the trouble of work that recovered; returns it, None when there was none."""
+        """End the trouble of recovered work, and return it; None when there was none."""
         return self._present.pop(name, None)
 
     def pause_s(self, name: str) -> float:
-        """Seconds to wait after one more failure before the work is restarted."""
+        """Return the seconds to wait after one more failure before the work is restarted."""
         trouble = self._present.get(name)
         before = min(trouble.count, 30) if trouble is not None else 0
         return min(FIRST_PAUSE_S * 2.0**before, LONGEST_PAUSE_S)
 
     def present(self) -> list[Trouble]:
-        """Present troubles, the oldest first."""
+        """Return the present troubles, the oldest first."""
         return sorted(self._present.values(), key=lambda trouble: trouble.since_ms)
 
 
 def steady_s(pause_s: float) -> float:
-    """Seconds that work has to run after a pause to count as recovered."""
+    """Return the seconds that work has to run after a pause to count as recovered."""
     return max(LEAST_STEADY_S, 2 * pause_s)
 
 
 def summary(troubles: Iterable[Trouble]) -> str:
-    """Summary of troubles in one line."""
+    """Return a summary of troubles in one line."""
     return "; ".join(
         f"{one.name} failed {one.count} time{'s' if one.count > 1 else ''} in a row, last with {one.why}"
         for one in troubles

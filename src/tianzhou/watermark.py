@@ -1,12 +1,12 @@
-"""Watermark, the one waiting primitive: a number that only grows, and futures done when it reaches a value.
+"""A watermark, the common primitive for waiting: a number that only grows, and waiters for values of it.
 
-Sync flush is `flushed.reach(end)`, a quorum is `committed.reach(end)`, a long poll is
-`arrived.wait(offset + 1, pull)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it.
-Where a coroutine each is too much, `reached` returns the future that `reach` awaits; where a future is too much, as
-for long polls, `wait` takes a waiter of the caller's own.
+Sync flush is `flushed.reach(end)`, a quorum is `committed.reach(end)`, a long poll is `arrived.wait(offset + 1, pull)`
+with a deadline. A coroutine in `reach` stops waiting when it is cancelled. Where a coroutine per waiter is too
+expensive, `reached` returns the future that `reach` awaits. Where a future is too expensive, as for long polls, `wait`
+takes the caller's own waiter.
 
-Thousands may wait for the same mark. They are woken a few in each turn of the loop, the longest waiting first, so
-that the loop serves others in between.
+Thousands of waiters may wait for the same value. Each turn of the loop wakes a few of them, in the order of their
+arrival, so that the loop can serve other work in between.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from itertools import count
 from typing import Final, Protocol
 
 WAKES_PER_TURN: Final = 32
-"""Maximum waiters woken per loop turn, each of which may read and send a page or more."""
+"""Maximum number of waiters woken per turn of the loop, each of which may read and send a page or more."""
 
 
 class Waiter(Protocol):
-    """Who waits for a mark; futures are such waiters."""
+    """A waiter for a value of the watermark, such as a future."""
 
     def done(self) -> bool:
-        """Whether it waits no longer."""
+        """Whether it no longer waits."""
 
     def set_result(self, result: None, /) -> None:
-        """The mark has come there. It must not raise."""
+        """Report that the watermark has reached the value. Must not raise."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """The mark will not come there. It must not raise."""
+        """Report that the watermark will not reach the value. Must not raise."""
 
 
 class Watermark:
-    """A monotonic number with waiters; owned by one event loop, not thread-safe.
+    """A monotonic number with waiters. It belongs to one event loop and is not thread-safe.
 
     Args:
-        value: where it starts.
+        value: the initial value.
     """
 
     __slots__ = ("_error", "_gone", "_sequence", "_waiters", "_waking", "value")
@@ -45,18 +45,21 @@ class Watermark:
     def __init__(self, value: int = 0) -> None:
         self.value = value
         self._waiters: list[tuple[int, int, Waiter]] = []
-        self._gone = 0  # how many of the waiters were cancelled
-        self._waking = False  # the next turn of the loop goes on with waking
+        self._gone = 0  # number of cancelled waiters in the heap
+        self._waking = False  # whether the next turn of the loop continues waking
         self._sequence = count()
         self._error: BaseException | None = None
 
     @property
     def waiting(self) -> int:
-        """Number of parked waiters (cancelled ones count until the mark passes them)."""
+        """Number of waiters. Cancelled ones count until they are removed."""
         return len(self._waiters)
 
     def advance(self, value: int) -> None:
-        """Raise the mark to `value` and wake everyone it passes; nothing happens for a smaller one, or after `fail`."""
+        """Raise the watermark to `value`, and wake all waiters up to it.
+
+        Ignore a smaller value, and any value after `fail`.
+        """
         if value <= self.value or self._error is not None:
             return
         self.value = value
@@ -64,9 +67,9 @@ class Watermark:
             self._wake()
 
     def fall_back(self, value: int) -> None:
-        """Lower the mark to `value`: what was measured has been cut off, as an end of a log that its group has not.
+        """Lower the watermark to `value`, because the measured data was truncated, such as an uncommitted end of a log.
 
-        Who has been woken for it was told the truth at that time. Nothing happens for a larger one.
+        Waiters that have been woken stay woken. A larger value is ignored.
         """
         self.value = min(self.value, value)
 
@@ -82,14 +85,14 @@ class Watermark:
                 waiter.set_result(None)
                 left -= 1
             else:
-                # Behind those just woken, which the loop gets to first.
+                # Schedule behind the waiters just woken, which the loop runs first.
                 self._waking = True
                 asyncio.get_running_loop().call_soon(self._wake)
                 return
             heapq.heappop(waiters)
 
     def fail(self, error: BaseException) -> None:
-        """Make every present and future wait above the present value raise `error`: the mark will not move again."""
+        """Make all present and future waits for larger values raise `error`. The watermark will not rise any more."""
         self._error = error
         waiters, self._waiters = self._waiters, []
         self._gone = 0
@@ -102,10 +105,10 @@ class Watermark:
                 waiter.set_exception(error)
 
     async def reach(self, value: int) -> None:
-        """Return once the mark is at or above `value`.
+        """Wait until the watermark is at or above `value`.
 
         Raises:
-            BaseException: the error of `fail`, when the mark can no longer get there.
+            BaseException: the error of `fail`, when the watermark cannot reach the value any more.
         """
         if self.value >= value:
             return
@@ -117,17 +120,17 @@ class Watermark:
                 self.left()
 
     def reached(self, value: int) -> asyncio.Future[None]:
-        """Future that is done once the mark is at or above `value`, or has failed; `forget` it to wait no longer."""
+        """Return a future that is done when the watermark reaches `value` or fails. `forget` cancels it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.wait(value, future)
         return future
 
     def wait(self, value: int, waiter: Waiter) -> None:
-        """Tell `waiter` once the mark is at or above `value`, or has failed; at once when it is there already.
+        """Notify `waiter` when the watermark is at or above `value`, or has failed; at once if it already is.
 
         Args:
-            value: what it waits for.
-            waiter: when its `done` becomes true before that, `left` has to be called.
+            value: the awaited value.
+            waiter: the waiter; when its `done` becomes true earlier, call `left`.
         """
         if self.value >= value:
             waiter.set_result(None)
@@ -137,13 +140,13 @@ class Watermark:
             heapq.heappush(self._waiters, (value, next(self._sequence), waiter))
 
     def forget(self, future: asyncio.Future[None]) -> None:
-        """Cancel a future of `reached`; nothing happens when it is done."""
+        """Cancel a future of `reached`. A done future is ignored."""
         if future.cancel():
             self.left()
 
     def left(self) -> None:
-        """One that waited does so no longer, as its `done` says."""
-        # Looking through all waiters at every cancellation would be quadratic when many long polls time out.
+        """Count a waiter whose `done` has become true before its value was reached."""
+        # Removing each cancelled waiter by a search would be quadratic when many long polls time out.
         self._gone += 1
         waiters = self._waiters
         if self._gone * 2 >= len(waiters):

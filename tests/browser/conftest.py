@@ -19,7 +19,7 @@ from tianzhou.model import Message
 
 PASSWORD = "correct horse battery"
 DESK = {"width": 1280, "height": 800}
-# A root's Chromium has no sandbox, and must not look for its maker's hosts.
+# Chromium run by root has no sandbox, and must not connect to its vendor's hosts.
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -83,7 +83,9 @@ def chromium() -> Any:
 
 @pytest.fixture(scope="module")
 def open_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[Site]]:
-    """Opens a console of a cluster: called with what to call with the folder first, and the commands' arguments."""
+    """Return a function that opens a console of a cluster: its arguments are a function called with the folder before
+    the start, and the commands' arguments.
+    """
 
     @contextmanager
     def opened(

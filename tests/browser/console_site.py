@@ -18,7 +18,7 @@ class Site:
     Attributes:
         url: of the console.
         namesrv: of the cluster.
-        folder: where the processes run.
+        folder: working directory of the processes.
         server_pid: id of the process of name server and broker.
     """
 
@@ -34,7 +34,7 @@ class Site:
 
 @dataclass
 class Browser:
-    """A page of the browser, and what it complained of."""
+    """A page of the browser, and the errors that the browser reports."""
 
     page: Any
     site: Site

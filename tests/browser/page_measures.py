@@ -1,4 +1,4 @@
-"""What a browser is asked about a page: how wide it is, what can be done there, and what of it is hard to read."""
+"""Measures of a page in a browser: its width, its possible actions, and hardly readable texts."""
 
 from __future__ import annotations
 
@@ -111,31 +111,31 @@ NAMES = frozenset(
         "super", "tianzhou", "topic", "topics", "trace", "tls", "utc", "utf",
     }
 )  # fmt: skip
-"""Words that Chinese pages have as well: names, units, words of the protocol and of commands, in small letters."""
+"""Words that Chinese pages also contain: names, units, words of the protocol and of commands, in lower case."""
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _QUOTED = re.compile(r"`[^`]*`|（原文：.*?）|原文：.*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE = re.compile(r"[A-Za-z]+(?:[ ,;]+[a-z]+){2,}")
 MORE_STOPS = 60
-"""Stops of the tabulator that are none of the actions, as scrolled texts."""
+"""Number of tabulator stops beyond the actions, such as scrolled texts."""
 STOPS_AT_ONCE = 10
 """Number of tabulator stops between two checks for unreached actions."""
 
 
 def too_wide(page: Any, width: int) -> list[str]:
-    """What sticks out at the right, when the page can be scrolled that way."""
+    """Return the elements beyond the right edge, when the page can be scrolled that way."""
     found: list[str] = page.evaluate(_TOO_WIDE, width)
     return found
 
 
 def tables_cut(page: Any) -> list[str]:
-    """Return the tables of which a part is out of sight, because they are wider than their place."""
+    """Return the tables that are partly hidden, because they are wider than their container."""
     found: list[str] = page.evaluate(_TABLES_CUT)
     return found
 
 
 def not_focused(page: Any) -> list[str]:
-    """Return what can be done with the mouse, and is no stop of the tabulator. No key is pressed."""
+    """Return the actions of the mouse without a tabulator stop. No key is pressed."""
     page.evaluate(_MARK_ACTIONS)
     page.evaluate(_NOTE_STOPS)
     page.evaluate(_FOCUS_STOPS)
@@ -143,29 +143,29 @@ def not_focused(page: Any) -> list[str]:
 
 
 def not_reached(page: Any) -> list[str]:
-    """What can be done with the mouse, and is not reached by the tabulator."""
+    """Return the actions of the mouse that the tabulator does not reach."""
     page.evaluate(_MARK_ACTIONS)
     left = page.evaluate(_NOTE_STOPS)
     for stop in range(len(left) + MORE_STOPS):
         if stop % STOPS_AT_ONCE == 0 and not (left := page.evaluate(_NOT_STOPPED)):
             break
         page.keyboard.press("Tab")
-    # What was drawn anew meanwhile has lost its mark.
+    # Elements redrawn meanwhile have lost their mark.
     return [*page.evaluate(_NOT_STOPPED).values()]
 
 
 def faint(page: Any) -> list[str]:
-    """Texts with less contrast than WCAG 2.2 asks for at level AA: 4.5, and 3 for large ones."""
+    """Return the texts with less contrast than WCAG 2.2 requires at level AA: 4.5, and 3 for large ones."""
     found: list[str] = page.evaluate(_FAINT)
     return found
 
 
 def english(page: Any, names: Iterable[str]) -> list[str]:
-    """What is in English on a Chinese page: labels without a Chinese word, and sentences anywhere but in data.
+    """Return the English texts on a Chinese page: labels without a Chinese word, and sentences outside of data.
 
     Args:
         page: the page.
-        names: of the cluster, which stay as they are, beside `NAMES`.
+        names: names of the cluster, which are never translated, beside `NAMES`.
     """
     found = []
     allowed = NAMES | {one.lower() for one in names}

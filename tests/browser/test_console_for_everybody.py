@@ -1,4 +1,6 @@
-"""Every page for everybody: on a telephone, by the keyboard alone, in light and dark; and an open page is no use."""
+"""Accessibility of every page: on a telephone, by the keyboard alone, in light and dark; and an open page alone does
+not extend a session.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def filled(site: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def addresses(filled: Site) -> list[str]:
-    """Addresses of all pages, with what makes each of them show something."""
+    """Return the addresses of all pages, each with data to display."""
     import tianzhou.console.pages  # noqa: F401 - registers the pages
     from tianzhou.console.layout import PAGES
 
@@ -76,7 +78,7 @@ def telephone(browser: Browser) -> Browser:
 
 
 def opened(browser: Browser, path: str) -> Any:
-    """A page, once it shows what it looked for."""
+    """Return a page, once it shows the data of its query."""
     page = browser.open(path)
     page.locator(".q-spinner >> visible=true").first.wait_for(state="detached")
     return page

@@ -1,4 +1,4 @@
-"""A cluster with access control, and a console that one has to log in to: who comes in, and who may do what."""
+"""A cluster with access control, and a console with logins: access and permissions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_slow_answer_to_logging_out_still_leads_to_the_log_in_page(browser: An
     held: list[tuple[Any, Any]] = []
     page.route("**/logout", lambda route: held.append((route, route.fetch(max_redirects=0))))
     page.get_by_role("button", name="Log out").click(no_wait_after=True)
-    # The session is over, and the page finds that (it looks every second) before the browser has the answer.
+    # The session is over, and the page detects that (it checks every second) before the browser has the reply.
     page.wait_for_timeout(3_000)
     ((route, answer),) = held
     assert (answer.status, answer.headers["location"]) == (303, "/login")
@@ -146,13 +146,13 @@ def test_a_session_ends_when_its_account_is_deleted(browser: Any) -> None:
     page.get_by_role("dialog").get_by_label("Consumer group").fill("not-any-more")
     create = page.get_by_role("dialog").get_by_role("button", name="Create")
     save_accounts(browser.site.folder, without="tom")
-    # The page looks after its session every few seconds, and may have left by itself.
+    # The page checks its session every few seconds, and may have left by itself.
     with suppress(NotThere):
         create.click(timeout=2_000)
     page.get_by_text(re.compile("the session has ended; log in again", re.IGNORECASE)).wait_for()
     with sync.Admin(browser.site.namesrv) as admin:
         assert "not-any-more" not in admin.groups.names()
-    page.wait_for_url("**/login?ended=1&to=%2Fgroups", wait_until="commit")  # an open page shows nothing more, either
+    page.wait_for_url("**/login?ended=1&to=%2Fgroups", wait_until="commit")  # an open page shows no more data, either
     page.get_by_role("alert").get_by_text("The session has ended; log in again.").wait_for()
 
 

@@ -152,7 +152,7 @@ def dialog_with(page: Any, text: str) -> Any:
 
 
 def lag_of(site: Site, group: str, topic: str) -> Any:
-    """What the command line says of a group's lag."""
+    """Return a group's lag from the command line."""
     with site.tianzhou("group", "lag", group, "-t", topic, "-o", "json") as command:
         assert command.wait() == 0, command.err
         return json.loads(command.out)
@@ -209,7 +209,7 @@ def test_the_audit_log_undoes_a_reset_unless_a_later_change_would_lose_messages(
         preview.get_by_role("button", name="Reset offsets").click()
         dialog_with(page, "1 queues of list-moved are reset.").get_by_role("button", name="Close").click()
         assert admin.groups.lag("list-undo").total == 0
-        admin.groups.reset("list-undo", "list-moved", to_earliest=True)  # by another tool, further back than before
+        admin.groups.reset("list-undo", "list-moved", to_earliest=True)  # by another tool, to an earlier offset
         page = browser.open("/audit?filter=list-undo in list-moved to latest")
         page.get_by_role("button", name="Undo").click()
         refused = dialog_with(page, "Not undone.")
@@ -221,7 +221,7 @@ def test_the_audit_log_undoes_a_reset_unless_a_later_change_would_lose_messages(
         page.get_by_role("button", name="Undo").click()
         dialog_with(page, "Undo: list-undo").get_by_role("button", name="Undo").click()
         until(lambda: admin.groups.lag("list-undo").queues[0].consumer_offset == 2)
-        # The page loads itself again after an undo.
+        # The page reloads itself after an undo.
         page.get_by_role("cell", name="undone", exact=True).wait_for()
         browser.open("/audit?filter=list-undo").get_by_role("cell", name="undone", exact=True).wait_for()
         page.get_by_role("cell", name="undo reset of offsets").first.wait_for()

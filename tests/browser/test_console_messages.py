@@ -126,7 +126,7 @@ def test_dead_letters_are_exported_and_sent_again(browser: Any, admin: Any) -> N
     page.get_by_text("1 of 1 dead letters are sent again.").wait_for()
 
     def sent() -> list[Any]:
-        # The group alone gets them, by its retry topic.
+        # Only the group gets them, through its retry topic.
         assert len(admin.messages.by_time("refunds")) == 3
         found = admin.messages.by_time("%RETRY%careless")
         return [one for one in found if one.properties.get("origin_kind") == "dead-letter"]

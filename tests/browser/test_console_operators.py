@@ -1,4 +1,4 @@
-"""What operators do in the browser is done at the servers, and what they look for is shown."""
+"""Operators' actions in the browser take effect at the servers, and their searches show results."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_proof_is_cancelled(browser: Any) -> None:
     until(lambda: not topics())
     browser.open("/audit").get_by_role("cell", name="cancel proof").first.wait_for()
     page = browser.open("/proof")
-    page.get_by_text("cancelled").first.wait_for()  # every page says what became of the last one
+    page.get_by_text("cancelled").first.wait_for()  # every page shows the result of the last one
     page.get_by_label("Messages").fill("5")
     page.get_by_role("button", name="Prove it").click()
     page.get_by_text("Proven", exact=True).wait_for()

@@ -23,7 +23,7 @@ from waiting import until
 
 
 def described(browser: Any, topic: str) -> dict[str, Any]:
-    """Return what the command line says of a topic on the only broker."""
+    """Return the command line's description of a topic on the only broker."""
     with browser.site.tianzhou("topic", "describe", topic, "-o", "json") as command:
         assert command.wait() == 0, command.err
         found: dict[str, Any] = json.loads(command.out)["brokers"]["broker-a"]
@@ -201,7 +201,7 @@ def test_an_open_page_says_within_seconds_that_servers_hang(browser: Any) -> Non
         state.get_by_text("broker-a 0").wait_for()
     finally:
         os.kill(browser.site.server_pid, signal.SIGCONT)
-    # The console may take 4.5 s; the rest is for a machine with other work.
+    # The console may take 4.5 s; the rest is for a busy machine.
     assert took_s < 8
     state.wait_for(state="hidden")
 
@@ -248,6 +248,6 @@ def test_a_missing_topic_leads_to_the_others(browser: Any) -> None:
     page.get_by_text("没有主题 nothing-like-it").wait_for()
     page.get_by_role("link", name="所有主题").click()
     browser.arrives("/topics")
-    # Chromium complains of each page whose status is 404.
+    # Chromium logs an error for each page with status 404.
     complaints, browser.complaints[:] = list(browser.complaints), []
     assert [re.findall("status of (\\d+)", one) for one in complaints] == [["404"]]

@@ -1,4 +1,4 @@
-"""A newcomer's path: the README's commands, then the console: find the message, begin again, rescue a dead letter."""
+"""A newcomer's path: the README's commands, then the console: find the message, start again, resend a dead letter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def place(served: Tianzhou, tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def command(place: Site, *args: object) -> str:
-    """What a command prints; it has to end well."""
+    """Return the output of a command; it must end with 0."""
     with place.tianzhou(*args) as process:
         assert process.wait() == 0, process.err
         return process.out

@@ -1,7 +1,7 @@
-"""One well-formed request of every code, four kinds of credentials, and whether access control has refused an answer.
+"""One well-formed request of every code, four kinds of credentials, and the detection of refusals by access control.
 
-Requests change nothing that another one needs, so that they can be sent in any order: what is deleted never was there,
-and what is made has a name of its own each time. `answer` is what our handler answers, which shows that it was reached.
+No request changes the data of another one, so they can be sent in any order: deleted objects never existed, and created
+ones have a new name each time. `answer` is the code of our handler's reply, which shows that the handler was reached.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tianzhou.wire.staging import StagedMessage, encode_unit
 CLUSTER = "DefaultCluster"
 TOPIC, GROUP, WRITER = "matrix-topic", "matrix-group", "matrix-writer"
 SUBJECT, BARE = "matrix-subject", "matrix-bare"
-"""Users that requests about users are about: one gets policies, the other never has any."""
+"""Users for requests about users: one gets policies, the other never has any."""
 BROKER, NAMESRV, BOTH, CLIENT, NOBODY = "broker", "name server", "both", "client", "nobody"
 ACCOUNTS, USERS = "accounts", "users"
 """The kinds of access control: `aclEnable`, and `authenticationEnabled` with `authorizationEnabled`."""
@@ -42,7 +42,7 @@ _REFUSALS = {
         r"|authentication failed|authorization failed"
     ),
 }
-"""What remarks of refusals hold, by the code: RocketMQ 4.x's and 5.3's texts."""
+"""Patterns of refusals' remarks by response code: the texts of RocketMQ 4.x and 5.3."""
 
 
 class Who(enum.StrEnum):
@@ -59,12 +59,12 @@ class Asked(NamedTuple):
 
     Attributes:
         code: its code.
-        to: who serves it here.
-        fields: header fields; `{n}` stands for a number that is new each time, in the body, too.
+        to: the server with its handler.
+        fields: header fields; `{n}` is replaced by a new number each time, in the body, too.
         body: its body.
-        answer: code of our answer to who may; it need not be 0, but is the handler's own.
-        kind: the one kind of access control that it belongs to; empty for both.
-        says: part of the remark of our answer.
+        answer: code of our reply to a permitted account; it may be an error of the handler.
+        kind: its only kind of access control; empty for both.
+        says: part of the remark of our reply.
     """
 
     code: int
@@ -76,13 +76,13 @@ class Asked(NamedTuple):
     says: str = ""
 
     def numbered(self, number: int) -> tuple[dict[str, str], bytes]:
-        """Fields and body as they are sent."""
+        """Return fields and body with a number."""
         text = str(number)
         fields = {name: str(value).replace("{n}", text) for name, value in self.fields.items()}
         return fields, self.body.replace(b"{n}", text.encode())
 
     def is_answered(self, code: int, remark: str) -> bool:
-        """Whether an answer is the handler's."""
+        """Whether a reply is the handler's."""
         return code == self.answer and self.says in remark
 
     def served(self, port: str, kind: str) -> bool:
@@ -356,7 +356,7 @@ REQUESTS: tuple[Asked, ...] = (
         {**_SEND, "bornHost": "127.0.0.1:1", "storeHost": "127.0.0.1:2", "storeTimestamp": 1},
         b"x",
     ),
-    # Served by nobody here
+    # Not served
     *(Asked(code, NOBODY) for code in (13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302, 400, 401)),
     Asked(200050, NOBODY, {**_CG, **_QUEUE, "maxMsgNums": 1, "invisibleTime": 1000, "pollTime": 0, "initMode": 0}),
     Asked(200051, NOBODY, _ACK),
@@ -371,7 +371,7 @@ REQUESTS: tuple[Asked, ...] = (
         for code in (*range(1001, 1007), *range(1009, 1014))
     ),
 )
-"""One for each code of `RequestCode`; `to` says whose handler answers with `answer`."""
+"""One for each code of `RequestCode`; the handler of `to` replies with `answer`."""
 
 _MEMBER = {"group": "nobody", "leaderId": "n9", "localId": "n9", "remoteId": "n0", "term": 0}
 _STRETCH = StretchRequest(
@@ -391,17 +391,17 @@ TO_MEMBERS: tuple[Asked, ...] = (
     Asked(31101, MEMBERS, body=_json(**_MEMBER, ledgerEndIndex=-1, ledgerEndTerm=-1), answer=200),
     Asked(31102, MEMBERS, stretch_fields(_STRETCH), answer=200),
 )
-"""One for each code of `DLedgerRequestCode`, of a group that the member does not know."""
+"""One for each code of `DLedgerRequestCode`, about a group that the member does not know."""
 
 
 def is_refusal(code: int, remark: str) -> bool:
-    """Whether an answer is access control's."""
+    """Whether a reply is access control's."""
     pattern = _REFUSALS.get(code)
     return pattern is not None and pattern.search(remark) is not None
 
 
 def signed(fields: Mapping[str, str], body: bytes, name: str, secret: str = SECRET) -> dict[str, str]:
-    """Header fields with a signature (wire.md §11.1)."""
+    """Return header fields with a signature (wire.md §11.1)."""
     named = {**fields, "AccessKey": name}
     content = "".join(value for _, value in sorted(named.items())).encode() + body
     digest = hmac.digest(secret.encode(), content, hashlib.sha1)
@@ -409,14 +409,14 @@ def signed(fields: Mapping[str, str], body: bytes, name: str, secret: str = SECR
 
 
 class Credentials:
-    """Accounts of one kind of access control: for each request one that has what it needs and no more.
+    """Accounts of one kind of access control: for each request one with exactly the permissions it needs.
 
     Args:
         kind: of access control.
-        requests: what is going to be asked.
+        requests: the requests to be sent.
 
     Attributes:
-        administrators: names of accounts that may do everything, when a request needs one.
+        administrators: names of accounts with all permissions, when a request needs one.
     """
 
     def __init__(self, kind: str, requests: tuple[Asked, ...]) -> None:
@@ -428,7 +428,7 @@ class Credentials:
             self._of[asked.code] = self._names.setdefault(wanted, f"account-{len(self._names)}")
 
     def _wanted(self, asked: Asked) -> object:
-        # Names that are new each time are permitted by their prefix.
+        # New names are permitted by their prefix.
         fields, body = asked.numbered(0)
         request = AccessRequest(asked.code, fields, body)
         if self.kind == USERS:
@@ -437,7 +437,7 @@ class Credentials:
         return ADMINISTRATOR if need.admin else tuple(sorted(need.permissions.items()))
 
     def sign(self, asked: Asked, who: Who, fields: Mapping[str, str], body: bytes) -> dict[str, str]:
-        """Header fields as somebody sends them."""
+        """Return the header fields with the given credentials."""
         match who:
             case Who.UNSIGNED:
                 return dict(fields)
@@ -449,12 +449,12 @@ class Credentials:
                 return signed(fields, body, self.permitted(asked.code))
 
     def permitted(self, code: int) -> str:
-        """Name of the account that may send a request."""
+        """Return the name of the account that may send a request."""
         name = self._of[code]
         return ADMINISTRATOR if self._names.get(ADMINISTRATOR) == name else name
 
     def accounts_file(self) -> str:
-        """`plain_acl.yml`."""
+        """Return the text of `plain_acl.yml`."""
         accounts: list[dict[str, object]] = [
             {"accessKey": ADMINISTRATOR, "secretKey": SECRET, "whiteRemoteAddress": "", "admin": True},
             self._account(STRANGER, {}),
@@ -479,7 +479,7 @@ class Credentials:
         }  # fmt: skip
 
     def making(self) -> Iterator[Asked]:
-        """Requests that make users besides the administrator, who sends them, and their policies."""
+        """Yield the administrator's requests that create the other users and their policies."""
         if self.kind != USERS:
             return
         entries: dict[str, list[dict[str, object]]] = {STRANGER: [], SUBJECT: [], BARE: []}

@@ -1,9 +1,9 @@
-"""What our client promises, as checks that run against any server that speaks RocketMQ's protocol.
+"""The guarantees of our client, as checks that run against any server with RocketMQ's protocol.
 
 `test_client_contract.py` runs them against our own server, and
 `tests/interop/apache_servers/test_client_vs_apache.py` against Apache's.
-Every check makes its own topics and groups, so they can share a server. The servers are set up with one second for
-each of the first delay levels, with `enablePropertyFilter`, and with automatic creation of topics and groups.
+Every check creates its own topics and groups, so they can share a server. The servers have one second for each of the
+first delay levels, `enablePropertyFilter`, and automatic creation of topics and groups.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def make_topic(namesrv: str, queues: int = 4) -> str:
 
 
 async def queues_of(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
-    """A topic's queues, when its name is known: of one that a send has made brokers tell behind the reply."""
+    """Return a topic's queues, once it has a route: brokers register a topic created by a send after the reply."""
     deadline = CLOCK.monotonic() + WITHIN_S
     while True:
         try:
@@ -90,12 +90,12 @@ async def queues_of(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
 
 
 async def read_all(namesrv: str, topic: str, count: int, **how: object) -> list:
-    """Every message of a topic, by plain pulls from each queue's beginning, once it holds `count`."""
+    """Return every message of a topic, by plain pulls from each queue's beginning, once it has `count`."""
     found = []
     async with PullConsumer(fresh("reader"), namesrv) as consumer:
         queues = await queues_of(consumer, topic)
         for _ in range(1000):
-            # Apache acknowledges messages a little before its queues show them.
+            # Apache acknowledges messages a little before its queues have them.
             if sum([await consumer.max_offset(queue) for queue in queues]) >= count:
                 break
             await asyncio.sleep(0.01)
@@ -364,9 +364,9 @@ async def members_share_the_messages_and_keep_their_progress(namesrv: str, folde
         async with member():
             await until_async(lambda: len(seen) == 1100, "a later member continues")
     assert set(seen) == {b"%d" % i for i in range(1100)}
-    # All hand-overs happen while nothing is under way, and who joins waits until the owner has stored its offset. One
-    # pull that a loaded broker serves late can put a queue back by what it brought; nothing else is delivered again.
-    # (A message that is stored twice, as a send was repeated, has two places.)
+    # All hand-overs happen without messages in process, and a new member waits until the owner has stored its offset.
+    # One pull that a loaded broker serves late can set a queue back by its messages; no other message is repeated. (A
+    # message that is stored twice, by a repeated send, has two positions.)
     assert sum(count - 1 for count in places.values()) <= 32
     assert len(by_member) == 3
     async with Admin(namesrv) as admin:
@@ -433,7 +433,7 @@ async def only_wanted_tags_are_delivered(namesrv: str, folder: Path) -> None:
         broker_suspend_max_time_ms=1_000,
         persist_consumer_offset_interval_ms=200,
     )
-    # "Aa" and "BB" have the same hash, by which the broker filters.
+    # "Aa" and "BB" have the same hash, and the broker filters by hash.
     consumer.subscribe(topic, "Aa || C", lambda message: seen.append(message.body))
     async with Producer(fresh("P"), namesrv) as producer, consumer:
         for i, tag in enumerate(["Aa", "BB", "C", None, "D"] * 20):
@@ -532,7 +532,7 @@ async def iterating_consumes_what_was_passed(namesrv: str, folder: Path) -> None
             seen.append(message.body)
             if len(seen) == 11:
                 break
-    # 7, 8 and 9 follow, and 6 comes again, marked as tried before.
+    # 7, 8 and 9 follow, and 6 is repeated, with its attempt count.
     assert sorted(seen[7:]) == [b"6", b"7", b"8", b"9"]
     async with Admin(namesrv) as admin:
         assert (await admin.groups.lag(group)).total == 0
@@ -794,7 +794,7 @@ async def offsets_are_reset_with_and_without_members(namesrv: str, folder: Path)
             await until_async(lambda: sum(seen.values()) == 44, "a reset of connected members took effect", within_s=40)
             lag = await admin.groups.lag(group, topic, clients=True)
             assert {entry.client_id for entry in lag.queues} == {consumer.instance.client_id}
-            # Each queue goes to an offset of its own, as an undo sets them.
+            # Each queue goes to an offset of its own, like in an undo.
             again = {dry[0].queue: 15, dry[1].queue: 17}
             await admin.groups.reset(group, topic, to_offsets=again)
             await until_async(lambda: sum(seen.values()) == 52, "connected members moved by queue", within_s=40)

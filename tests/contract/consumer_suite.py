@@ -1,6 +1,6 @@
-"""What our consumers promise beyond `client_suite`: order, batches, change at run time, shared polling.
+"""The guarantees of our consumers beyond `client_suite`: order, batches, changes at run time, shared polling.
 
-Run in the same way and against the same servers; `CHECKS` there and here together are the whole.
+The checks run in the same way and against the same servers; both suites together are the whole.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ async def _send_patiently(producer: Producer, message: Message, queue) -> None:
         except BrokerError as error:
             if error.code != ResponseCode.SYSTEM_BUSY:
                 raise
-            await asyncio.sleep(0.2)  # Apache's broker refuses what has waited for 200 ms; a loaded machine does that
+            await asyncio.sleep(0.2)  # Apache's broker refuses sends that waited for 200 ms, as on a loaded machine
         else:
             return
     raise AssertionError(f"{queue} stays busy")
 
 
 class Notes:
-    """What orderly handlers saw, and whether two were ever at work on one queue."""
+    """The calls of orderly handlers, and whether two ever ran on one queue."""
 
     def __init__(self) -> None:
         self.seen: dict[int, list[int]] = defaultdict(list)
@@ -76,7 +76,7 @@ class Notes:
         return sum(len(set(numbers)) for numbers in self.seen.values())
 
     def check_in_order(self, queues: int, count: int, repeats: int) -> None:
-        """No message was overtaken; of those at a change of owners a few may have come twice."""
+        """Check that no message was overtaken; a few may be repeated at a change of owners."""
         assert self.overlaps == []
         for queue, numbers in self.seen.items():
             latest = -1
@@ -107,7 +107,7 @@ def orderly(group: str, namesrv: str, topic: str, notes: Notes, pause_s: float =
 
 
 def done_with(consumer: PushConsumer, topic: str) -> int:
-    """How many messages of a topic are consumed, or passed over, from the beginning of its queues on."""
+    """Return the number of messages of a topic that are consumed or skipped, from the beginning of its queues."""
     table = consumer.running_info().mq_table
     return sum(entry.commit_offset for queue, entry in table.items() if queue.topic == topic)
 
@@ -287,7 +287,7 @@ async def nothing_is_overtaken_when_orderly_members_come_and_go(namesrv: str, fo
             assert CLOCK.monotonic() - started < 5
             await sending
             await until_async(lambda: notes.distinct == 1800, "all are consumed", within_s=60)
-    # An offset that a loaded broker does not confirm in time is stored too late for the next owner.
+    # An offset that a loaded broker confirms late is stored too late for the next owner.
     notes.check_in_order(6, 300, repeats=12)
 
 
@@ -428,7 +428,7 @@ async def a_consumer_can_pause_and_go_on(namesrv: str, folder: Path) -> None:
         await until_async(lambda: seen == [b"0"], "it consumes")
         consumer.suspend()
         await producer.send(Message(topic, b"1"))
-        await asyncio.sleep(1.5)  # a pull that was under way may have brought this one
+        await asyncio.sleep(1.5)  # a pull in flight may have fetched this one
         await producer.send(Message(topic, b"2"))
         await asyncio.sleep(1.0)
         assert b"2" not in seen
@@ -667,7 +667,8 @@ async def a_polled_message_is_sent_back_and_comes_again(namesrv: str, folder: Pa
         await puller.send_back(message)
 
 
-# --- what messages carry, and what is filtered here ------------------------------------------------------------------
+# --- contents of messages, and filters in the client
+# ---------------------------------------------------------------------
 
 
 def bounds(message) -> tuple[int, int]:
@@ -757,7 +758,8 @@ async def filter_hooks_take_out_what_nobody_shall_get(namesrv: str, folder: Path
     async with consumer, Producer(fresh("P"), namesrv) as producer:
         for number in range(10):
             await producer.send(Message(topic, b"%d" % number))
-        # Apache's queues show a message a little after it is acknowledged; the last hold nothing for the handler.
+        # Apache's queues have a message a little after its acknowledgement; the last ones have no messages for the
+        # handler.
         await until_async(lambda: done_with(consumer, topic) == 10, "all are consumed or taken out")
     assert sorted(seen) == [b"0", b"2", b"4", b"6"]
     async with Admin(namesrv) as admin:

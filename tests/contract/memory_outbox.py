@@ -9,7 +9,7 @@ from tianzhou.errors import ConfigError
 
 
 class MemoryOutbox:
-    """A store whose payloads outlive its producer, and not its process.
+    """A store whose payloads survive its producer, but not its process.
 
     Args:
         shared: the data; stores with the same data are one outbox.

@@ -109,7 +109,7 @@ class OwnServer:
         return broker
 
     async def check_slave(self) -> None:
-        """Wait until the slave has every message of the master in the same place; do nothing without a slave.
+        """Wait until the slave has every message of the master at the same position; do nothing without a slave.
 
         Raises:
             AssertionError: the stores of master and slave stay different.

@@ -1,4 +1,4 @@
-"""Where new groups begin, as checks that run against any server that speaks RocketMQ's protocol.
+"""Start positions of new groups, as checks that run against any server with RocketMQ's protocol.
 
 `client_suite.py` lists the servers. Brokers before 5.0 ignore the flag that requests committed offsets only. So each
 check also proves with them that a group begins at the configured position, and that the client does not treat a
@@ -118,7 +118,7 @@ async def a_new_group_on_a_young_topic_begins_at_a_time_when_told_so(namesrv: st
     topic = await make_topic(namesrv, 1)
     async with Producer(fresh("P"), namesrv) as producer:
         await send_numbers(producer, topic, 3)
-        await asyncio.sleep(0.5)  # 4.9.7 answers the message whose store time is nearer
+        await asyncio.sleep(0.5)  # 4.9.7 returns the message with the nearest store time
         between_ms = CLOCK.now_ms()
         await asyncio.sleep(0.01)  # store times are whole milliseconds
         await send_numbers(producer, topic, 3, 6)
@@ -172,7 +172,7 @@ async def a_wish_is_honoured_inside_a_namespace(namesrv: str, folder: Path) -> N
     async with Producer(fresh("P"), namesrv, namespace=space) as producer:
         queue = (await producer.send(Message(topic, b"old"))).queue
         async with PullConsumer(group, namesrv, namespace=space, consume_from_where=LAST) as reader:
-            # The send has made the topic, and Apache's broker registers the topic after it has answered the send.
+            # The send has created the topic, and Apache's broker registers the topic after its reply.
             assert queue in await queues_of(reader, topic)
             await _until_readable(reader, queue)
             assert await reader.committed(queue) is None

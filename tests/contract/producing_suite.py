@@ -1,6 +1,6 @@
-"""What our producers promise beyond plain sends, as checks against any server; see `client_suite`.
+"""The guarantees of our producers beyond plain sends, as checks against any server; see `client_suite`.
 
-The servers ask for the state of transactions after one second and every second (`TRANSACTION_SETTINGS`).
+The servers check the state of transactions after one second and every second (`TRANSACTION_SETTINGS`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ async def a_broker_asks_about_unknown_transactions(namesrv: str, folder: Path) -
 
 
 async def bodies_within(namesrv: str, topic: str, wanted: set[bytes], within_s: float) -> set[bytes]:
-    """What is delivered until all that is wanted is; a broker that asks quickly may commit one twice."""
+    """Return the delivered bodies until all wanted ones are among them; a broker that checks early may commit
+    one twice.
+    """
     deadline = CLOCK.monotonic() + within_s
     async with PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST) as consumer:
         consumer.subscribe(topic)
@@ -125,7 +127,7 @@ async def another_member_answers_for_one_that_is_gone(namesrv: str, folder: Path
     async with TransactionProducer(group, namesrv, check=lambda message: None) as first:
         await first.send_in_transaction(Message(topic, b"orphan"), lambda message, arg: None)
     async with TransactionProducer(group, namesrv, check=lambda message: TransactionState.COMMIT) as second:
-        await second.queues(topic)  # the broker knows a producer once that knows the broker
+        await second.queues(topic)  # the broker knows a producer once the producer knows the broker
         assert await bodies_within(namesrv, topic, {b"orphan"}, 60) == {b"orphan"}
 
 
@@ -204,7 +206,7 @@ async def a_request_nobody_answers_ends_in_time(namesrv: str, folder: Path) -> N
         (stored,) = await read_all(namesrv, topic, 1)
         assert stored.properties["TTL"] == "500"
         assert stored.properties["REPLY_TO_CLIENT"] == producer.instance.client_id
-    # Its sender is gone by now.
+    # Its sender has stopped.
     async with Producer(fresh("P"), namesrv) as producer:
         with pytest.raises(BrokerError, match="not found"):
             await producer.reply(stored, b"too late")
@@ -514,7 +516,7 @@ async def slow_brokers_are_remembered_and_options_checked(namesrv: str, folder: 
 
 
 async def trace_records(namesrv: str, topic: str, msg_id: str, count: int) -> list[list[str]]:
-    """The records about a message, found by its id as tools find them, once there are so many."""
+    """Return the trace records of a message, found by its id like in tools, once there are `count`."""
     deadline = CLOCK.monotonic() + 30
     async with Admin(namesrv) as admin:
         while True:
@@ -671,7 +673,7 @@ async def what_comes_twice_is_consumed_once(namesrv: str, folder: Path) -> None:
 
     async with Producer(fresh("P"), namesrv) as producer:
         await send_numbers(producer, topic, 10)
-    for members in (1, 2):  # the second group gets all again, as a group does whose offsets are lost
+    for members in (1, 2):  # the second group gets all again, like a group with lost offsets
         consumer = PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST)
         consumer.subscribe(topic, handler=consume)
         async with consumer:

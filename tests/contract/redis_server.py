@@ -87,7 +87,7 @@ class RedisServer:
             self._process = None
 
     def stop(self) -> None:
-        """Stop it as its service does."""
+        """Stop it by SIGTERM, like its service."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(10)

@@ -1,4 +1,4 @@
-"""A name server and brokers that do what a test wants, on loopback in the test's own event loop."""
+"""A name server and brokers that follow a test's script, on loopback in the test's own event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A SOCKS 5 server (RFC 1928, RFC 1929) for tests: it connects, carries bytes, and notes where it was asked to go."""
+"""A SOCKS 5 server (RFC 1928, RFC 1929) for tests: it connects, forwards bytes, and records the requested
+destinations.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from contextlib import asynccontextmanager
 
 
 class SocksServer:
-    """What it was asked for, and how it is to behave.
+    """The requests of the server, and its behaviour.
 
     Attributes:
-        port: where it listens.
-        asked: each destination, `host:port`, as it was named.
+        port: listening port.
+        asked: each destination, `host:port`, as requested.
         refuse: a reply code instead of connecting.
-        names: where names lead, as a proxy behind a firewall would know them.
+        names: addresses of names, as a proxy behind a firewall would resolve them.
     """
 
     def __init__(self, users: dict[str, str] | None = None) -> None:
@@ -74,7 +76,7 @@ class SocksServer:
         except OSError:
             writer.write(b"\5\5\0\1" + bytes(6))
             return
-        # A name as the address it is bound to: clients have to read past whatever stands there.
+        # The bound address is a name here, because clients must skip any form of it.
         writer.write(b"\5\0\0\3\x05proxy" + b"\x10\x10")
         back = asyncio.get_running_loop().create_task(_carry(far_reader, writer))
         self._carrying.add(back)
@@ -96,7 +98,7 @@ async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
 
 @asynccontextmanager
 async def socks_server(users: dict[str, str] | None = None) -> AsyncIterator[SocksServer]:
-    """A server on a free port; with users, only these may come in."""
+    """Yield a server on a free port; with users, only these may connect."""
     proxy = SocksServer(users)
     listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.port = listener.sockets[0].getsockname()[1]

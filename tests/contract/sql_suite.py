@@ -1,4 +1,4 @@
-"""What our consumers promise about SQL92 expressions, as checks against any server; see `client_suite`."""
+"""The guarantees of our consumers about SQL92 expressions, as checks against any server; see `client_suite`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUIET_S = 0.3
 
 
 async def send_numbers(namesrv: str, topic: str, numbers: range) -> None:
-    """Messages with their number as body and property; the even ones have tag a, the odd ones b."""
+    """Send messages with their number as body and property; the even ones have tag a, the odd ones b."""
     async with Producer(fresh("P"), namesrv) as producer:
         for i in numbers:
             properties = {"n": str(i), "city": "São Paulo" if i % 3 else "東京"}
@@ -180,7 +180,7 @@ async def wrong_expressions_are_refused_before_anything_is_consumed(namesrv: str
         (queue,) = await consumer.queues(topic)
         with pytest.raises(ClientError, match="no closing quote"):
             await consumer.pull(queue, 0, sql="n = 'a")
-    # What no client of ours sends, brokers refuse too.
+    # Brokers also refuse expressions that our clients never send.
     async with ClientInstance(namesrv) as instance:
         address = await instance.any_broker_of(topic)
         assert address is not None

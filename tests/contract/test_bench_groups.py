@@ -1,4 +1,4 @@
-"""The consumer groups of `tianzhou bench` where a broker creates deleted ones again, and where none does."""
+"""The consumer groups of `tianzhou bench` at a broker that creates deleted ones again, and at one that does not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("shared_loop")
 
 
 class MakesAnew:
-    """A name server and broker in one that says it is Apache's, and creates a deleted group again after `held_s`."""
+    """A name server and broker in one that identifies as Apache's, and creates a deleted group again after `held_s`."""
 
     def __init__(self, held_s: float) -> None:
         self.groups: set[str] = set()
@@ -34,7 +34,7 @@ class MakesAnew:
         return f"127.0.0.1:{self.server.port}"
 
     def pull(self, group: str) -> None:
-        """Hold a pull of a group whose client has gone."""
+        """Hold a pull of a group whose client has disconnected."""
         self._pulled.add(group)
         self.groups.add(group)
 

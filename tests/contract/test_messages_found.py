@@ -1,4 +1,4 @@
-"""Messages found through admin at a broker: by time, with what became of them; dead letters, transactions, delays."""
+"""Messages found through admin at a broker: by time, with their fate; dead letters, transactions, delays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_messages_are_found_by_time_the_newest_first(tianzhou_cluster: Any) -> N
         stored = [one.store_timestamp for one in admin.messages.by_time("orders", limit=70)]
         assert len(stored) == 70
         assert stored == sorted(stored, reverse=True)
-        # In pages, as the console's: every message is on one of them.
+        # In pages, like the console's: every message is on one of them.
         pages: set[str] = set()
         end_ms = 2**63 - 1
         for _ in range(200):

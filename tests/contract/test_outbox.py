@@ -1,4 +1,4 @@
-"""Outboxes, with brokers that go away and come back."""
+"""Outboxes, with brokers that stop and return."""
 
 import asyncio
 import json

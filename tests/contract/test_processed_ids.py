@@ -1,4 +1,4 @@
-"""What every store of processed ids promises: in memory, in SQLite, and in a Redis of the test's own."""
+"""The guarantees of every store of processed ids: in memory, in SQLite, and in a Redis of the test's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tianzhou.testing.clock import VirtualClock
 
 SECOND_MS = 1_000
 MOMENT_MS = 300
-"""The windows of tests that let one pass: Redis goes by its own clock, and that takes real time."""
+"""Window in ms for tests that wait for its end: Redis has its own clock, so this takes real time."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Place:
 
 
 class RealClock:
-    """The machine's time, which is Redis's too."""
+    """The machine's time, which Redis uses, too."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -168,7 +168,7 @@ def test_a_handler_runs_once_for_each_id(place: Place) -> None:
 def test_a_dead_run_is_taken_over_when_its_lease_is_over(place: Place) -> None:
     seen: list[MessageExt] = []
     leased = idempotent(place.ids, window_s=60, scope="G", lease_s=MOMENT_MS / 1000, clock=place.clock)(seen.append)
-    # The claim a killed process leaves behind.
+    # The claim of a killed process.
     key = f"G:{message('A').msg_id}:00000001:"
     assert place.claim(key, MOMENT_MS) is Claim.GRANTED
     with pytest.raises(DuplicateInProgress, match="in work elsewhere"):

@@ -1,4 +1,4 @@
-"""What our producers say to brokers in cases that real ones seldom bring about."""
+"""Requests of our producers to brokers in cases that are rare at real ones."""
 
 import asyncio
 import http.server
@@ -164,7 +164,7 @@ def question(topic: str = "T", group: str = "P", key: str = "U") -> Command:
 
 
 async def connected(cluster, producer):
-    """The producer's connection, as the broker sees it."""
+    """Return the producer's connection on the broker's side."""
     (broker,) = cluster.brokers
     await producer.send(Message("T", b"x"))
     await until_async(lambda: broker.asked(34), "it is announced")
@@ -282,7 +282,7 @@ async def test_the_vip_channel_is_for_sends_and_questions_not_for_pulls() -> Non
         port = broker.server.port - 2
         fast = f"127.0.0.1:{port}"
         with socket.socket() as ours:
-            # Bound and not listening: nobody else can answer there.
+            # Bound but not listening, so that no other process can listen there.
             try:
                 ours.bind(("127.0.0.1", port))
             except OSError:
@@ -325,7 +325,7 @@ async def test_name_servers_can_be_looked_up() -> None:
                 self.wfile.write(answer)
 
             def log_message(self, *args: object) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         server = http.server.HTTPServer(("127.0.0.1", 0), Lookup)
         thread = threading.Thread(target=server.serve_forever)
@@ -400,7 +400,7 @@ async def test_by_latency_messages_go_to_the_broker_that_answers_fastest() -> No
             assert {header.queue_id for header in fast.asked(310)} == {0, 1}
             await producer.send_oneway(Message("T", b"one way"))
             await until_async(lambda: len(fast.asked(310)) == 20, "the one-way message")
-            # A queue, a selector or a sharding key decides as ever.
+            # A queue, a selector or a sharding key still decides.
             await producer.send(Message("T", b"x"), selector=lambda queues, message, arg: queues[0])
             assert len(slow.asked(310)) == 2
 

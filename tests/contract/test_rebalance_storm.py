@@ -23,7 +23,7 @@ PER_QUEUE = 40
 
 
 class Watch:
-    """Looks at every handler call and every assignment for what must not be."""
+    """Checks every handler call and every assignment for violations."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock

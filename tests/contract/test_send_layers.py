@@ -1,4 +1,4 @@
-"""The layers of a send: only those that its options ask for, in their order, with nothing in between that passes on."""
+"""The layers of a send: only those of its options, in their order, without pass-through functions in between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAYERS = {
 
 
 def callers() -> list[str]:
-    """Who has called the function that asks, from `Producer.send` down."""
+    """Return the call stack of the current function, from `Producer.send` down."""
     frame, found = sys._getframe(2), []
     while frame is not None and "Producer.send" not in found:
         found.append(frame.f_code.co_qualname)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Bench:
-    """Spans that are kept, and one that is current."""
+    """Recorded spans, with a current one."""
 
     def __init__(self) -> None:
         export = pytest.importorskip("opentelemetry.sdk.trace.export")
@@ -216,7 +216,7 @@ def test_the_example_of_the_how_to(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.sdk.trace")
     text = (ROOT / "docs" / "howto" / "tracing.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    # Its provider is not made the process's.
+    # Its provider is not installed in the process.
     example = example.replace("trace.set_tracer_provider(provider)", "").replace("Spans()", "Spans(provider)")
     place = {"out": (out := (tmp_path / "spans").open("w"))}
     exec(compile(example.replace("ConsoleSpanExporter()", "ConsoleSpanExporter(out=out)"), "tracing.md", "exec"), place)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.runner.with_args(within(60))
 
 
 async def traced(namesrv: str) -> list[str]:
-    """What is in the default trace topic after one message was sent and consumed."""
+    """Return the contents of the default trace topic after one message was sent and consumed."""
     seen = []
     consumer = PushConsumer("G", namesrv, consume_from_where=FIRST, trace=True)
     consumer.subscribe("T", handler=lambda message: seen.append(message))

@@ -1,8 +1,8 @@
-"""What goes wrong at the edges, and what is answered: the rows of docs/reference/bad-input.md.
+"""Wrong inputs at every interface and their answers: the rows of docs/reference/bad-input.md.
 
-`answer` is the text as it comes; `…` stands for whatever differs from run to run. Nothing here is a test: the
-rows are run by test_bad_input.py and tests/spark/test_spark_bad_input.py, and
-`python tests/fault/bad_input_rows.py` prints the reference page.
+`answer` is the printed text; `…` matches text that differs from run to run. This file has no tests: test_bad_input.py
+and tests/spark/test_spark_bad_input.py run the rows, and `python tests/fault/bad_input_rows.py` prints the reference
+page.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Row:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Matches the whole answer."""
+        """Return a pattern for the whole answer."""
         return re.compile(".*".join(re.escape(part) for part in self.answer.split("…")), re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Command(Row):
-    """A command line; `{…}` are the ports and names of the test's places."""
+    """A command line; `{…}` are the ports and names of the test's servers."""
 
     def argv(self, places: Mapping[str, object]) -> list[str]:
-        """Its arguments."""
+        """Return its arguments."""
         return [part.format_map(places) for part in shlex.split(self.what)]
 
 
@@ -51,7 +51,7 @@ class Frame(Row):
 
 @dataclass(frozen=True)
 class Request(Row):
-    """A well-formed request that asks for something wrong; answered with a code, the connection stays."""
+    """A well-formed request with wrong contents; it gets an error code, and the connection stays open."""
 
     request: int = 0
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Request(Row):
 
 @dataclass(frozen=True)
 class SparkRow(Row):
-    """Options of a batch read, a stream or a write; `what` says which: `read`, `stream` or `write`."""
+    """Options of a batch read, a stream or a write; `what` is `read`, `stream` or `write`."""
 
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ NO_SERVER = "Start a server with `tianzhou serve`, or name the right one with -n
 KV_FILE = "name a file of lines key=value"
 
 COMMANDS = [
-    # whom to ask
+    # the server of the request
     Command(
         "topic list -n 127.0.0.1:{dead}",
         "no name server answers: cannot connect to 127.0.0.1:…: Connection refused\n" + NO_SERVER,
@@ -1057,7 +1057,7 @@ OFFLINE = [
         options={"path": "lake/orders", "partitionBy": "day,day"},
     ),
 ]
-"""Options that are refused before anything is looked at; run by tests/unit/spark/store/test_spark_store_options.py."""
+"""Options that are refused before any file is read; run by tests/unit/spark/store/test_spark_store_options.py."""
 
 
 def _cell(text: str) -> str:
@@ -1082,7 +1082,7 @@ def _shown(row: Row) -> str:
 
 
 def page() -> str:
-    """docs/reference/bad-input.md."""
+    """Return the text of docs/reference/bad-input.md."""
     lines = [
         "# What wrong input is answered with",
         "",

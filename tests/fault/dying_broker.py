@@ -1,4 +1,6 @@
-"""Brokers that die in tests: the bench of the broker's unit tests, in flying time, and what a dying process leaves."""
+"""Brokers that die in tests: the bench of the broker's unit tests, in virtual time, and the files after a process's
+death.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tianzhou.testing.clock import VirtualClock, run
 
 
 def copy_store(source: Path, target: Path) -> None:
-    """Copy what a process would leave; a thread of the store may just be taking a file away."""
+    """Copy the files that a process would leave; a thread of the store may be deleting a file at that moment."""
 
     def copy_file(name: str, to: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -26,13 +28,13 @@ def copy_store(source: Path, target: Path) -> None:
 
 
 def copy_as_slave(master: MessageStore, target: Path) -> None:
-    """Make the folder that a slave would have which has the whole log of a store, and nothing else of it."""
+    """Create the folder of a slave that has the whole log of a store, and no other file."""
     settings = dataclasses.replace(master.settings, broker_role="SLAVE", store_path_root_dir=str(target))
     slave = MessageStore(settings, master.clock)
     slave.open()
     offset, segment = max(master.begin_offset, 0), settings.mapped_file_size_commit_log
     while offset < master.end_offset:
-        # No stretch ends where a record does.
+        # No part ends at the end of a record.
         size = min(master.end_offset - offset, segment - offset % segment, 777)
         stretch = master.log_bytes(offset, size)
         assert isinstance(stretch, memoryview)

@@ -1,7 +1,8 @@
-"""Every request code with every field hostile: what to send, from the tables of the protocol, by a seed.
+"""Every request code with every field hostile: generated from the tables of the protocol, by a seed.
 
-Nothing here knows what a code does. Header fields come from `wire.fields`, bodies from examples of each kind; one thing
-at a time is replaced by what nobody ought to send. Frames are made by hand, because `encode` refuses some of it.
+The generator does not depend on the meaning of a code. Header fields come from `wire.fields`, bodies from examples of
+each kind. Each request replaces one value by a hostile one. Frames are built by hand, because `encode` refuses some
+values.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import request_fields
 
 TOPIC = "hostile-topic"
-"""A topic that requests may do anything to."""
+"""A topic that the requests may change or delete."""
 GROUP = "hostile-group"
 RPC_FIELDS = frozenset({"bname", "ns", "nsd", "oway", "ReqT", "lo"})
-"""Fields that most codes have; the longest texts are not sent in each of them."""
+"""Fields of most codes; the longest texts are not sent in each of them."""
 MEBIBYTE = 1 << 20
 
 PATHS = ("..", ".", "../../outside", "a/../../../outside", "C:\\x", "~", "%2e%2e/outside", "//", "outside\0")
-"""Texts that lead elsewhere as a path, beside the absolute path of the folder `outside`."""
+"""Texts that are paths to other folders, in addition to the absolute path of the folder `outside`."""
 ODD = (
     "", " ", "\0", "a\nb: c", "\r\nX: y", "\x1b]0;title\x07\x1b[2J", "\x01\x02", "‮gnp", "\ud800", "\udc80 half",
     "\U0010ffff", "$ref", '{"$ref":"$"}', '"', "'; --", "${HOME}", "%s%n", "null", "x" * 300, "%RETRY%" + "y" * 300,
@@ -101,7 +102,7 @@ BODIES: dict[int, Any] = {
     RequestCode.SETTLE_ATTEMPTS: _GIVEN_UP,
     RequestCode.DISCARD_ATTEMPTS: _GIVEN_UP,
 }  # fmt: skip
-"""JSON bodies: an example for each code that reads one; each of its leaves is made hostile in turn."""
+"""JSON bodies: an example for each code with a body; each of its leaves is made hostile in turn."""
 
 _LINES = (
     b"hostileKey=1\n", b"".join(b"brokerNamr%d=1\n" % n for n in range(2_000)), b"=\n", b"a\0b=c\n",
@@ -124,7 +125,7 @@ TEXTS: dict[int, tuple[bytes, ...]] = {
         zlib.compress(struct.pack(">i2si", 2, b"{}", 1) + struct.pack(">i", 17) + b"../../x 1 1 6 A B"),
     ),
 }  # fmt: skip
-"""Bodies that are no JSON, by the codes that read them."""
+"""Bodies that are not JSON, by the codes that read them."""
 
 
 _MANY_SUBSCRIPTIONS = {"topic": TOPIC, "subString": " OR ".join(f"a{n} > {n}" for n in range(20_000))}
@@ -148,11 +149,11 @@ BIG: dict[int, tuple[Any, ...]] = {
         _LOCK | {"mqSet": [{"topic": TOPIC, "brokerName": "broker-a", "queueId": n} for n in range(50_000)]},
     ),
 }  # fmt: skip
-"""Bodies that are long rather than wrong."""
+"""Bodies that are long but well-formed."""
 
 
 EXAMPLES = frozenset(map(int, BODIES)) | frozenset(map(int, TEXTS))
-"""Codes whose bodies are known here."""
+"""Codes with an example body here."""
 
 
 def _deep(depth: int, opening: str, closing: str) -> bytes:
@@ -167,7 +168,7 @@ ANY_BODY: tuple[bytes, ...] = (
     b"{" + b",".join(b"%d:%d" % (n, n) for n in range(30_000)) + b"}",
     b'{"clientID":1,"clientID":{},"topicConfigTable":[],"x":"\\ud800"}', b"\x1f\x8b" + b"\0" * 100,
 )  # fmt: skip
-"""Bodies that any code gets, whether it reads one or not."""
+"""Bodies for every code, also those without a body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +177,10 @@ class Hostile:
 
     Attributes:
         code: its code.
-        what: what is hostile about it, for whoever reads of a failure.
+        what: description of the hostile part, for the report of a failure.
         fields: header fields.
         body: the body.
-        binary: the header is of RocketMQ's own form instead of JSON.
+        binary: whether the header has RocketMQ's own format instead of JSON.
     """
 
     code: int
@@ -189,7 +190,7 @@ class Hostile:
     binary: bool = False
 
     def frame(self, opaque: int) -> bytes:
-        """The request as it travels."""
+        """Return the encoded request."""
         header = _binary_header(self, opaque) if self.binary else _json_header(self, opaque)
         return (
             struct.pack(">iI", 4 + len(header) + len(self.body), self.binary << 24 | len(header)) + header + self.body
@@ -215,7 +216,7 @@ def _binary_header(request: Hostile, opaque: int) -> bytes:
 
 
 def usual_fields(code: int) -> dict[str, str]:
-    """Header fields of a code as a client might send them."""
+    """Return typical header fields of a code."""
     found = {}
     for field in request_fields(code):
         if field.name in _GIVEN:
@@ -230,12 +231,12 @@ def usual_fields(code: int) -> dict[str, str]:
 
 
 def requests(code: int, outside: str, seed: int) -> list[Hostile]:
-    """All hostile requests of a code, in an order that the seed decides.
+    """Return all hostile requests of a code, in an order that depends on the seed.
 
     Args:
         code: the code.
         outside: absolute path of a folder that must not be touched.
-        seed: of the order.
+        seed: seed of the order.
     """
     made = [Hostile(code, "nothing", {}), Hostile(code, "usual", usual_fields(code))]
     made += [Hostile(code, f"without {name}", without(usual_fields(code), name)) for name in usual_fields(code)]
@@ -246,12 +247,12 @@ def requests(code: int, outside: str, seed: int) -> list[Hostile]:
 
 
 def small(request: Hostile) -> bool:
-    """Whether a thousand of them are not too many bytes."""
+    """Whether a request is small enough to send a thousand of them."""
     return len(request.body) + sum(map(len, request.fields.values())) < 10_000
 
 
 def without(fields: dict[str, str], name: str) -> dict[str, str]:
-    """The fields but one."""
+    """Return the fields without one."""
     return {key: value for key, value in fields.items() if key != name}
 
 
@@ -286,7 +287,7 @@ def _body_requests(code: int, outside: str) -> Iterator[Hostile]:
 
 
 def spoiled(example: Any, outside: str) -> Iterator[tuple[str, Any]]:
-    """The example with one of its values hostile, and what that is."""
+    """Yield the example with one hostile value, and its description."""
     for path, leaf in _leaves(example):
         texts = (outside, *PATHS, *ODD, "z" * MEBIBYTE) if isinstance(leaf, str) else ()
         for hostile in (*texts, *EDGES, None, [], {}, ["x"], {"$ref": "$"}, json.loads(_deep(DEEP, '{"a":', "}"))):
@@ -314,7 +315,7 @@ def _replaced(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
 
 
 class Watched:
-    """A request that notes whether its body is looked at."""
+    """A request that records whether its body is read."""
 
     def __init__(self, command: Command) -> None:
         self._command = command

@@ -1,4 +1,4 @@
-"""A name server and broker in one that answers well, or as a test twists its answers."""
+"""A name server and broker in one, with correct replies, or with replies changed by a test."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TOPIC = "T"
 BROKER = "broker-a"
 HOLD_S = 5.0
 MOST_REQUESTS = 5_000
-"""A client that has asked so often is not answered any more, so that a test of it ends."""
+"""Number of requests after which a client gets no replies any more, so that its test ends."""
 
 Twist = Callable[["Server", Connection, Command, Command | None], Any]
-"""What goes out instead of an answer: a command, a frame, or nothing."""
+"""A function that returns the bytes to send instead of a reply: a command, a frame, or None."""
 
 
 class Server:
-    """One queue of one topic, and whatever clients ask for besides."""
+    """One queue of one topic, and replies to all other requests of clients."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
@@ -74,7 +74,7 @@ class Server:
         self.twisted += 1
         if command.code == RequestCode.PULL_MESSAGE:
             header = read_header(command)
-            # At once, and of the topic only: a hostile broker holds no pulls.
+            # Immediate, and for the topic only: a hostile broker holds no pulls.
             return twist(self, connection, command, self._found(command, header.topic == TOPIC))
         return twist(self, connection, command, answer(command))
 
@@ -206,7 +206,7 @@ BODIES = (
 
 
 def changed_fields(seed: int) -> Twist:
-    """Each header field of the answer is something else, or is not there."""
+    """Return a twist that changes or removes each header field of the reply."""
 
     def twist(_server: Server, _connection: Connection, _command: Command, answer: Command | None) -> Any:
         if not isinstance(answer, Command):
@@ -245,7 +245,7 @@ def other_body(body: bytes) -> Twist:
 
 
 def changed_body(seed: int) -> Twist:
-    """One value of the answer's JSON is of another kind, or bytes of its records are others."""
+    """Return a twist that changes the type of one value in the reply's JSON, or bytes of its records."""
 
     def twist(server: Server, _connection: Connection, command: Command, answer: Command | None) -> Any:
         if not isinstance(answer, Command):
@@ -282,7 +282,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def frames(kind: str) -> Twist:
-    """Answers that are no answers."""
+    """Return a twist that sends invalid replies."""
 
     def twist(server: Server, connection: Connection, command: Command, answer: Command | None) -> Any:
         good = encode(answer if isinstance(answer, Command) else command.reply(0))
@@ -329,7 +329,7 @@ FRAMES = (
 
 
 def fruitless(kind: str) -> Twist:
-    """Pulls are answered at once, and never lead anywhere."""
+    """Return a twist that answers pulls immediately, without progress."""
 
     def twist(server: Server, _connection: Connection, command: Command, _answer: Command | None) -> Any:
         offset = read_header(command).queue_offset
@@ -365,7 +365,7 @@ FRUITLESS = (
 
 
 def bombs(kind: str) -> Twist:
-    """Small messages that unpack to much."""
+    """Return a twist that sends small messages with a large decompressed size."""
     packed = {
         "zlib": (0x301, lambda: compress(bytes(BOMB_BYTES + 1), 0x300, 9)),
         "lz4": (0x101, lambda: compress(bytes(BOMB_BYTES + 1), 0x100)),
@@ -393,7 +393,7 @@ BOMBS = ("zlib", "lz4", "zstd", "batches", "no stream", "unknown kind")
 
 
 def requests(code: int) -> Iterator[Command]:
-    """A request to a client, with every field and body hostile."""
+    """Yield requests to a client, with every field and body hostile."""
     chance = random.Random(code)
     names = [field.wire for field in request_fields(code)] or ["group"]
     good = encode_record(record(0, b"x"))
@@ -413,7 +413,7 @@ def requests(code: int) -> Iterator[Command]:
 
 
 def questions(admin: Admin) -> list[tuple[int, Callable[[], Any]]]:
-    """What tools ask, with the code whose answer is twisted."""
+    """Return the queries of tools, with the code of the changed reply."""
     queue = MessageQueue(TOPIC, BROKER, 0)
     return [
         (105, lambda: admin.topics.route(TOPIC)),

@@ -19,16 +19,16 @@ from waiting import until_async
 
 
 class KilledBroker:
-    """A name server, and a broker on one folder and port through all its lives; a test adds the load.
+    """A name server, and a broker on one folder and port over all its restarts; a test adds the load.
 
     Args:
-        folder: where all files go.
-        seed: of every choice.
+        folder: folder of all files.
+        seed: seed of every choice.
         settings: further settings of the broker, by key.
 
     Attributes:
-        round: the number of the present life under load.
-        restart_seconds: how long each start took.
+        round: number of the present run under load.
+        restart_seconds: duration of each start.
     """
 
     def __init__(self, folder: Path, seed: int, **settings: object) -> None:
@@ -41,7 +41,7 @@ class KilledBroker:
         self.restart_seconds: list[float] = []
 
     def start(self) -> Tianzhou:
-        """A new process of the broker, when it is ready."""
+        """Start a new process of the broker, and return it when it is ready."""
         conf = self.folder / "broker.conf"
         own = {
             "brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": self.port,
@@ -56,7 +56,9 @@ class KilledBroker:
 
     @asynccontextmanager
     async def killed(self, kills: int, queues: int, *topics: str) -> AsyncIterator[None]:
-        """Topics, lives under load that end by SIGKILL; the name server is there until the end of the block."""
+        """Create topics, and run the broker under load several times, each ended by SIGKILL; the name server runs until
+        the end of the context.
+        """
         with Tianzhou(self.folder, "namesrv", "--port", 0, "-o", "json") as namesrv:
             self.namesrv = f"127.0.0.1:{namesrv.ready()['port']}"
             with self.start():

@@ -1,4 +1,4 @@
-"""`tianzhou` as processes: started in a folder of the test, watched with a limit, ended by their own id."""
+"""`tianzhou` as processes: started in a folder of the test, watched with a time limit, ended by their own id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CTRL_C_LIMIT_S = 5.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a `tianzhou` process of the tests runs with."""
+    """Return the environment of a `tianzhou` process of the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith(("NAMESRV", "NAMESRV_ADDR"))}
     return kept | {"PYTHONPATH": str(ROOT / "src")} | more
 
@@ -68,12 +68,12 @@ def forked(
 
 
 class Tianzhou:
-    """One `tianzhou ARGS…` process; a context manager that leaves no process behind.
+    """One `tianzhou ARGS…` process; a context manager that ends the process.
 
     Args:
         folder: its working directory, which also gets its output.
         args: the command line.
-        stdin: as for Popen; nothing by default.
+        stdin: as for Popen; empty by default.
         stdout: as for Popen; a file by default, see `out`.
         namesrv: the address in its environment.
         program: Python code to run in place of the command, with `args` as its command line.
@@ -123,7 +123,7 @@ class Tianzhou:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """Return the process id."""
         return self.process.pid
 
     @property
@@ -138,7 +138,7 @@ class Tianzhou:
 
     @property
     def stdin(self) -> IO[bytes]:
-        """The pipe to its stdin."""
+        """Return the pipe to its stdin."""
         assert self.process.stdin is not None
         return self.process.stdin
 
@@ -155,11 +155,11 @@ class Tianzhou:
         return document
 
     def wait(self, limit_s: float = WITHIN_S) -> int:
-        """Wait for its end; returns the exit code."""
+        """Wait for its end; return the exit code."""
         return self.process.wait(limit_s)
 
     def interrupt(self, number: int = signal.SIGINT, *, times: int = 1) -> tuple[int, float]:
-        """Send a signal and wait for the end; returns the exit code and the seconds it took."""
+        """Send a signal and wait for the end; return the exit code and the seconds it took."""
         began = time.monotonic()
         for _ in range(times):
             self.process.send_signal(number)
@@ -168,7 +168,7 @@ class Tianzhou:
         return code, time.monotonic() - began
 
     def figure(self, name: str) -> int:
-        """A figure of /proc/PID/status, in bytes."""
+        """Return a figure of /proc/PID/status, in bytes."""
         text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
         assert found is not None
@@ -180,7 +180,7 @@ class Tianzhou:
         return sum(map(int, figures[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def assert_no_traceback(self) -> None:
-        """Nothing of ours shows in a traceback; one of the interpreter's own first moments is not ours to stop."""
+        """Check that no traceback contains our code; one during the start of the interpreter is allowed."""
         for trace in self.err.split("Traceback")[1:]:
             assert "tianzhou/" not in trace, self.err
 

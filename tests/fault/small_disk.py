@@ -15,13 +15,13 @@ KINDS = ("tmpfs", "ext4")
 
 @contextlib.contextmanager
 def small_disk(kind: str, folder: Path, size_mib: int, image_mib: int) -> Iterator[Path]:
-    """Mount a file system below a folder; the test is skipped where that cannot be done.
+    """Mount a file system in a folder; the test is skipped where that is impossible.
 
     Args:
         kind: one of `KINDS`.
-        folder: where the mount point and the image are made.
+        folder: parent folder of the mount point and the image.
         size_mib: MiB of a tmpfs.
-        image_mib: MiB of the image of an ext4, some of which it keeps for itself.
+        image_mib: MiB of the image of an ext4, including its own metadata.
     """
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")

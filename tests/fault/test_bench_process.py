@@ -1,4 +1,4 @@
-"""`tianzhou bench` as users run it: each command for a moment, interrupted, against a server and with its own."""
+"""`tianzhou bench` as users run it: each command briefly, interrupted, against a server and with its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def bench(folder: Path, namesrv: str, *args: object) -> tuple[dict[str, Any], str]:
-    """The document a run prints, and what it says on stderr."""
+    """Return the JSON document of a run, and its stderr."""
     with Tianzhou(folder, "bench", *args, "-o", "json", namesrv=namesrv) as process:
         code = process.wait(RUN_LIMIT_S)
         assert code == 0, process.err
@@ -63,7 +63,7 @@ def test_produce_as_fast_as_can_be_in_two_processes(tmp_path: Path, namesrv: str
     args = ("produce", "fast", "--count", 3000, "--warm-up", 0, "--processes", 2, "--size", 100, "--queues", 3)
     found, _ = bench(tmp_path, namesrv, *args)
     sent = found["send"]
-    # A busy machine lets a broker refuse some; what is refused is counted, and nothing is sent again.
+    # A broker on a busy machine may refuse some sends; refused ones are counted, and not repeated.
     assert sent["messages"] + sent["errors"] == 3000
     assert sent["bytes"] == 100 * sent["messages"]
     assert 0 < sent["latency_ms"]["p50"] <= sent["latency_ms"]["p99"] <= sent["latency_ms"]["max"]
@@ -83,7 +83,7 @@ def test_produce_as_fast_as_can_be_in_two_processes(tmp_path: Path, namesrv: str
 def test_consume_what_is_there(tmp_path: Path, namesrv: str, way: tuple[object, ...]) -> None:
     topic = f"stored-{len(way)}"
     found, _ = bench(tmp_path, namesrv, "consume", topic, "--fill", 2000, "--size", 100, *way)
-    # A batch whose answer was late is stored once more.
+    # A batch with a late reply is stored once more.
     assert 2000 <= found["receive"]["messages"] <= 2400
     assert found["receive"]["bytes"] == 100 * found["receive"]["messages"]
     assert found["receive"]["latency_ms"] is None
@@ -99,7 +99,7 @@ def test_latency_of_an_own_server_with_files(tmp_path: Path) -> None:
         header, sent, received = process.out.splitlines()
         assert "p99.9 ms" in header
         messages, errors = map(int, sent.split()[1:3])
-        # 200 of the second that is measured; the warm-up's last ones may have been answered in it.
+        # 200 in the measured second; the last ones of the warm-up may get their reply in it.
         assert 200 <= messages + errors <= 400
         assert int(received.split()[1]) >= messages / 2
         assert "(warm-up)" in process.err
@@ -147,7 +147,7 @@ def test_consumers_wait_for_a_backlog(namesrv: str) -> None:
     run = Run(given.checked(), None, lambda run, second: None, say)
     asyncio.run(run.measure(namesrv))
     assert [text.partition(" ")[0] for text in said] == ["topic", "a", "the"]
-    # 600 for both groups together before any was consumed, and in the end all.
+    # 600 for both groups together before the first was consumed, and at the end all.
     assert received_then[1] == 0
     sent, received = run.series[BenchRole.send].seen, run.series[BenchRole.receive].seen
     assert sent >= 300

@@ -1,4 +1,4 @@
-"""Brokers that die with delayed messages pending: each comes at least once, and none comes early.
+"""Brokers that die with pending delayed messages: each arrives at least once, and none arrives early.
 
 In this process the broker dies before each put, by kill -9 and by a power failure; as a process it is killed under
 load, again and again.
@@ -42,7 +42,9 @@ def store_options(flush: str) -> dict[str, Any]:
 def images(
     tmp_path: Path, disk: ForgetfulDisk | None, flush: str, *, of_slave: bool = False
 ) -> list[tuple[Path, dict[str, Any], int, set[str]]]:
-    """What is found after a death before each put: folder, delayOffset.json, the time, and what was acknowledged."""
+    """Return the state after a death before each put: folder, delayOffset.json, the time, and the
+    acknowledged messages.
+    """
     found: list[tuple[Path, dict[str, Any], int, set[str]]] = []
 
     async def body(bench: Any) -> None:
@@ -115,7 +117,7 @@ def test_dead_before_every_put(tmp_path: Path, way: str) -> None:
 
 
 def test_a_slave_becomes_the_master_before_every_put(tmp_path: Path) -> None:
-    """Its table of deliveries is some puts old: what was delivered since comes again, and nothing is lost."""
+    """Its table of delivery positions is some puts old, so later deliveries repeat, and no message is lost."""
     found = images(tmp_path, None, "ASYNC_FLUSH", of_slave=True)
     for number, (folder, _, now_ms, acknowledged) in enumerate(found):
         offsets = found[max(number - 4, 0)][1]
@@ -127,7 +129,7 @@ def test_a_slave_becomes_the_master_before_every_put(tmp_path: Path) -> None:
 
 
 class Attack(KilledBroker):
-    """One broker with delayed messages that is killed while it takes and delivers them."""
+    """One broker with delayed messages that is killed while it stores and delivers them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(folder, seed, messageDelayLevel=SHORT_LEVELS, flushDelayOffsetInterval=300)

@@ -1,4 +1,4 @@
-"""A disk that fills up: reading goes on, sending is refused with the remedy, and both work when space is back."""
+"""A disk that fills up: reads continue, sends are refused with a remedy, and both work when space is free again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def small(folder: Path, **changes: object) -> StoreSettings:
 
 @pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of some 40 MiB."""
+    """Yield a file system of its own, of about 40 MiB."""
     with small_disk(request.param, tmp_path, 40, 48) as target:
         yield target
 
@@ -52,7 +52,7 @@ def free(disk: Path) -> int:
 
 
 def fill(disk: Path, leave: int = 0) -> Path:
-    """Leave so many bytes free."""
+    """Fill the disk up to the given number of free bytes."""
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as file:
         try:
@@ -87,7 +87,7 @@ async def test_a_write_the_disk_refused_is_answered_for_and_recovered_from(disk:
         assert store.append(message(0)).status is PutStatus.PUT_OK
         await asyncio.sleep(0.05)
         ballast = fill(disk)
-        # What is prepared is used up, then the disk says no; nobody has looked at the ratio yet.
+        # Preallocated segments are used up, then the disk is full; the ratio has not been checked yet.
         number = refused = 1
         for number in range(1, 2000):
             result = store.append(message(number))
@@ -108,7 +108,7 @@ async def test_a_write_the_disk_refused_is_answered_for_and_recovered_from(disk:
         for number in range(acknowledged + 1, acknowledged + 21):
             assert store.append(message(number)).status is PutStatus.PUT_OK
         acknowledged += 20
-        # Queues and index that could not be written catch up.
+        # The unwritten parts of queues and index are written later.
         await until_async(lambda: readable(store) == acknowledged + 1)
         assert len(at_once(store.lookups.key_steps("T", f"k{acknowledged}", 5)).parts) == 1
     async with MessageStore(small(folder)) as store:
@@ -187,7 +187,7 @@ async def test_a_topic_made_on_a_full_disk_is_answered_for_and_written_when_ther
 
 
 async def test_the_errors_client_side_name_what_to_do(disk: Path) -> None:
-    """The client's own error carries the broker's words."""
+    """The client's own error contains the broker's text."""
     from tianzhou.client import Producer
     from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
     from tianzhou.model import Message

@@ -1,4 +1,4 @@
-"""A start on a disk without space: refused with words, or serving what is there; never a signal."""
+"""A start on a disk without space: refused with an error, or serving the stored messages; never ended by a signal."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def settings(folder: Path) -> StoreSettings:
 
 @pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 16 MiB."""
+    """Yield a file system of its own, of 16 MiB."""
     with small_disk(request.param, tmp_path, 16, 16) as target:
         yield target
 
 
 def fill(disk: Path, leave: int) -> Path:
-    """Leave about so many bytes free."""
+    """Fill the disk up to about the given number of free bytes."""
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as file:
         for step in (1 << 18, 4096):

@@ -1,4 +1,6 @@
-"""A loss of power in the first life of a store: what was made for good is there, with the names that lead to it."""
+"""A power failure during the first run of a store: synced files are present, with the directory entries that lead to
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ SEEDS = range(20)
 
 
 def found_after(disk: ForgetfulDisk, place: Path) -> list[Path]:
-    """What may be found after the power failed now, a few times."""
+    """Return some possible states after a power failure at this moment."""
     images = [place / str(seed) for seed in SEEDS]
     for image in images:
         disk.image(image)

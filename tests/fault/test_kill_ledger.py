@@ -1,7 +1,7 @@
-"""kill -9 of a broker under load, again and again, with a ledger kept outside it (users.md fault 1).
+"""kill -9 of a broker under load, again and again, with a ledger outside it (users.md fault 1).
 
-Nothing acknowledged is lost, nothing is there that was not sent, every queue keeps its order and has no gap. With
-ASYNC_FLUSH the page cache outlives the process, so the same holds.
+No acknowledged message is lost, no unsent one appears, every queue is in order and has no gap. With ASYNC_FLUSH the
+page cache outlives the process, so the same holds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WRITERS = 6
 
 
 class Attack(KilledBroker):
-    """One broker that is killed, and those who write to it."""
+    """One broker that is killed, and its producers."""
 
     def __init__(self, folder: Path, flush: str, seed: int) -> None:
         small = {
@@ -65,7 +65,7 @@ class Attack(KilledBroker):
                 await reading
 
     async def write(self, producer: Producer, number: int) -> None:
-        """Send one message after the other until the broker is gone."""
+        """Send one message after the other until the broker is dead."""
         rng = random.Random(self.rng.random())
         name = f"{self.round}.{number}"
         count = 0

@@ -1,8 +1,8 @@
-"""kill -9 of a producer with an outbox at each of its steps, while the broker refuses, falls silent and comes back.
+"""kill -9 of a producer with an outbox at each of its steps, while the broker refuses, hangs and recovers.
 
-Each round is its seed: `TIANZHOU_SEED=<seed> ./test tests/fault/test_outbox_kills.py -k one_round` runs one again. A
-round has several producers, one after the other, with one outbox. All but the last are killed at a step. After the
-round the topic has every acknowledged message, and in each queue the first copies are in the order of the sends.
+Each round is its seed: `TIANZHOU_SEED=<seed> ./test tests/fault/test_outbox_kills.py -k one_round` repeats one. A round
+has several producers, one after the other, with one outbox. All but the last are killed at a step. After the round the
+topic has every acknowledged message, and in each queue the first copies are in the order of the sends.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def next_fault(faults: Faults, topic: str, rng: random.Random) -> AbstractContex
 
 
 async def moods(faults: Faults, topic: str, rng: random.Random) -> None:
-    """Let the broker refuse sends to a topic, fall silent and come back, until cancelled."""
+    """Let the broker refuse sends to a topic, hang and recover, until cancelled."""
     while True:
         with next_fault(faults, topic, rng):
             await asyncio.sleep(rng.uniform(0.01, 0.15))
@@ -165,7 +165,8 @@ async def one_round(cluster: AsyncCluster, seed: int, kind: str, place: str, fol
         is_last = life == lives - 1
         step = "none" if is_last else STEPS[(seed + life) % len(STEPS)]
         occurrence = 1 if "open" in step else rng.choice((1, 2, 3, 10))
-        # The broker's moods have dice of their own: how long a life takes must not change what the next one does.
+        # The broker's faults have their own random generator: the duration of a run must not change the actions of the
+        # next one.
         dice = random.Random(rng.randrange(1 << 30))
         troubling = asyncio.create_task(moods(cluster.faults, topic, dice)) if not is_last else None
         try:
@@ -239,7 +240,7 @@ def test_a_killed_producer_loses_nothing_and_overtakes_nothing(
 ) -> None:
     total = run(range(1, 5), kind, redis, tmp_path)
     assert total["acknowledged"] > 0
-    # Whether a life reaches its step depends on the broker's moods; the first life of seed 1 always does.
+    # The broker's faults decide whether a run reaches its step; the first run of seed 1 always does.
     assert total["died after open"] >= 1
 
 

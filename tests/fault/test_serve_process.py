@@ -1,4 +1,4 @@
-"""`tianzhou` processes from outside: quick to be ready, small, ended by Ctrl-C within 5 s, never with a traceback."""
+"""`tianzhou` processes from outside: ready soon, small, ended by Ctrl-C within 5 s, never with a traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tianzhou.broker.addresses import first_address
 from tianzhou.model import Message
 from waiting import until
 
-START_LIMIT_S = 20.0  # what is promised, 1 s, is a benchmark's to measure
+START_LIMIT_S = 20.0  # the target of 1 s is checked by a benchmark
 RSS_ANON_LIMIT = 120 * 1024 * 1024
 PRODUCE_LIMIT = 160 * 1024 * 1024
 LINES = 100_000
@@ -31,7 +31,7 @@ JOB_LIMIT_S = 300.0
 
 @dataclass
 class Place:
-    """A running server, and a folder for what is started beside it."""
+    """A running server, and a folder for further processes."""
 
     folder: Path
     server: Tianzhou
@@ -63,7 +63,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def silent() -> Iterator[str]:
-    """The address of a server that takes connections and says nothing."""
+    """Yield the address of a server that accepts connections and never replies."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -155,7 +155,7 @@ def test_consuming_ends_cleanly(place: Place, args: tuple[str, ...], times: int)
     with place.start(*group) as consuming:
         until(lambda: "one" in consuming.out)
         code, took = consuming.interrupt(times=times)
-        assert code in ({130} if times == 1 else {130, -signal.SIGINT})  # the second may find it gone already
+        assert code in ({130} if times == 1 else {130, -signal.SIGINT})  # it may end before the second signal
         assert took < CTRL_C_LIMIT_S
         consuming.assert_no_traceback()
         if times == 1 and "json" not in args:
@@ -221,7 +221,8 @@ def test_a_server_can_be_interrupted_at_any_moment_of_its_start_and_started_agai
         with serve(tmp_path, fresh=True) as server:
             time.sleep(0.48 * step / (moments - 1))
             code, took = server.interrupt(times=1 + step % 2)
-            # Before our own first line the interpreter ends in its own way; after it a second Ctrl-C ends at once.
+            # Before our first line, the interpreter handles Ctrl-C; after it, a second Ctrl-C ends the process
+            # immediately.
             assert code in {0, 1, 130, -signal.SIGINT}
             assert took < CTRL_C_LIMIT_S
             server.assert_no_traceback()
@@ -297,7 +298,8 @@ def test_lines_are_sent_as_they_come(place: Place) -> None:
 def test_a_hundred_thousand_lines_cost_bounded_memory(place: Place) -> None:
     with place.start("produce", "many", stdin=subprocess.PIPE, fresh=True) as producing:
         producing.stdin.write(b"".join(b"%d\n" % number for number in range(LINES)))
-        # By now all but what a pipe holds has been taken. ru_maxrss would tell of this process, before the exec.
+        # At this point all but the contents of a pipe has been read. ru_maxrss would be of this process, before the
+        # exec.
         most = producing.figure("VmHWM")
         producing.stdin.close()
         assert producing.wait() == 0
@@ -315,7 +317,7 @@ def test_a_reader_that_goes_away_ends_consuming(place: Place, group: list[str]) 
         assert consuming.process.stdout is not None
         assert b"one" in consuming.process.stdout.readline()
         consuming.process.stdout.close()
-        # Nothing more comes to be printed, so that only looking at the pipe can tell.
+        # No more lines will be printed, so that only watching the pipe can detect the end.
         assert consuming.wait() == 1
         assert "Traceback" not in consuming.err
 
@@ -326,7 +328,7 @@ def test_output_that_cannot_be_written_is_one_line(place: Place) -> None:
         assert listing.err == "tianzhou: standard output: No space left on device\n"
 
 
-# --- servers that say nothing --------------------------------------------------------------------------------
+# --- silent servers ------------------------------------------------------------------------------------------
 
 
 def test_commands_without_a_server_that_answers_end_within_ten_seconds(tmp_path: Path, silent: str) -> None:
@@ -345,7 +347,7 @@ def test_commands_without_a_server_that_answers_end_within_ten_seconds(tmp_path:
             assert process.wait() == 1, command
             assert process.err.startswith(f"tianzhou: no name server answers: no reply from {silent} within"), command
             assert "tianzhou serve" in process.err
-    assert time.monotonic() - began < 30  # by themselves, on a machine with nothing else to do within ten
+    assert time.monotonic() - began < 30  # on an idle machine, within ten
 
 
 # --- name server and broker as RocketMQ starts them ----------------------------------------------------------
@@ -365,7 +367,7 @@ def test_a_broker_is_ready_when_a_name_server_knows_it_and_stores_what_it_gets(t
             assert broker.interrupt()[0] == 0
         assert "fileReservedTime=11\n" in conf.read_text()
         assert "# a comment" in conf.with_name("b.conf.bak").read_text()
-        # The file now has every key there is, and none of them is a surprise to the next start.
+        # The file now has every existing key, and the next start accepts all of them.
         with Tianzhou(tmp_path, "broker", "-c", "b.conf", "-o", "json") as broker:
             told = broker.ready()["address"]
             with sync.Admin(address) as admin:

@@ -1,4 +1,4 @@
-"""`tianzhou serve` takes settings, changes them while it runs, and has them again at its next start."""
+"""`tianzhou serve` accepts settings, changes them while it runs, and has them again at its next start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shown(folder: Path, namesrv: str, *args: object) -> dict[str, dict[str, str]
 
 
 def values(folder: Path, namesrv: str, *args: object) -> Any:
-    """What all servers say alike."""
+    """Return the values that all servers have in common."""
     (found,) = {json.dumps(one) for one in shown(folder, namesrv, *args).values()}
     return json.loads(found)
 
@@ -51,8 +51,8 @@ def test_what_is_changed_while_it_runs_is_there_again(tmp_path: Path, brokers: i
         assert server.interrupt()[0] == 0
     home = tmp_path / "data"
     with (home / "broker.conf").open("a") as file:
-        file.write("storePathRootDir=/tmp/elsewhere\n")  # not among the keys that were changed: passed over
-    # What is given now goes before what was changed then; -c before nothing but the defaults.
+        file.write("storePathRootDir=/tmp/elsewhere\n")  # not one of the changed keys: ignored
+    # Options given now override earlier changes; -c overrides only the defaults.
     (tmp_path / "more.conf").write_text("maxMessageSize=2000\nflushDiskType=SYNC_FLUSH\nregionId=east\n")
     told = "-c", "more.conf", "--set", "regionId=west"
     with serve(tmp_path, *told) as server:

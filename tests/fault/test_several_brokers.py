@@ -1,4 +1,4 @@
-"""`tianzhou serve --brokers N` as real processes: one that dies, all that end, a folder that grows."""
+"""`tianzhou serve --brokers N` as real processes: one dies, all end, a folder grows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from waiting import WITHIN_S, until
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Whether a process runs; an ended process that was not waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -40,7 +40,7 @@ def pids(ready: dict[str, Any]) -> dict[str, int]:
 
 
 def child(server: Tianzhou, name: str) -> int | None:
-    """The process of a broker now."""
+    """Return the current process of a broker."""
     for pid in children(server.pid):
         with contextlib.suppress(OSError):
             if f'"name":"{name}"'.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -50,7 +50,7 @@ def child(server: Tianzhou, name: str) -> int | None:
 
 @contextlib.contextmanager
 def served(folder: Path, *args: object) -> Iterator[tuple[Tianzhou, dict[str, Any]]]:
-    """A server, whose brokers are gone at the end, too."""
+    """Yield a server, whose brokers have ended at the end, too."""
     with serve(folder, *args) as server:
         ready: dict[str, Any] = {"brokers": []}
         try:
@@ -64,7 +64,7 @@ def served(folder: Path, *args: object) -> Iterator[tuple[Tianzhou, dict[str, An
 
 
 def stored(namesrv: str, topic: str) -> dict[bytes, str]:
-    """Every message of a topic, and the broker that has it."""
+    """Return every message of a topic, and the broker that has it."""
     with sync.PullConsumer("reader", namesrv, auto_commit=False) as consumer:
         found: dict[bytes, str] = {}
         for queue in consumer.queues(topic):
@@ -77,7 +77,7 @@ def stored(namesrv: str, topic: str) -> dict[bytes, str]:
 
 
 class Load(threading.Thread):
-    """Sends without a pause; what was acknowledged, and what was not."""
+    """Sends without a pause; records acknowledged and failed messages."""
 
     def __init__(self, namesrv: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -88,7 +88,7 @@ class Load(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        # Routes are asked for again every second, so that no test waits half a minute for it.
+        # Routes are refreshed every second, so that no test waits half a minute.
         with sync.Producer("load", self.namesrv, poll_name_server_interval_ms=1_000) as producer:
             number = 0
             while not self.over.is_set():
@@ -126,10 +126,10 @@ def test_a_broker_that_is_killed_under_load_comes_back_and_nothing_acknowledged_
             until(lambda: load.on("broker-a") > 50 and load.on("broker-b") > 50 and len(seen) > 50)
             os.kill(first["broker-b"], signal.SIGKILL)
             at, killed = len(load.acknowledged), time.monotonic()
-            # Those of the other broker are sent and consumed meanwhile.
+            # Messages of the other broker are sent and consumed meanwhile.
             until(lambda: load.on("broker-a", at) > 50)
             until(lambda: sum(when > killed for when in list(seen.values())) > 50)
-            # And it comes back, for producers and consumers.
+            # The broker returns, for producers and consumers.
             until(lambda: "broker-b serves again" in server.err)
             back = len(load.acknowledged)
             until(lambda: load.on("broker-b", back) > 50)
@@ -143,7 +143,7 @@ def test_a_broker_that_is_killed_under_load_comes_back_and_nothing_acknowledged_
         assert child(server, "broker-a") == first["broker-a"]
         again = child(server, "broker-b")
         assert again not in (None, first["broker-b"])
-        # Each line says which broker it is about.
+        # Each line names its broker.
         assert all("broker-b" in line for line in server.err.splitlines()), server.err
         with Tianzhou(tmp_path, "status", "-o", "json", namesrv=namesrv) as asking:
             assert asking.wait() == 0
@@ -177,7 +177,7 @@ def test_a_proof_goes_through_while_a_broker_is_killed(tmp_path: Path) -> None:
 def test_brokers_end_in_order_when_the_command_is_killed_and_can_be_served_again_at_once(tmp_path: Path) -> None:
     with served(tmp_path, "--brokers", 2) as (server, ready):
         with sync.Producer("tests", ready["namesrv"]) as producer:
-            # The first makes the topic where it goes; all of them have it soon.
+            # The first request creates the topic; soon all brokers have it.
             producer.send(Message("orders", b"first"))
             with sync.Admin(ready["namesrv"]) as admin:
                 until(lambda: admin.topics.exists("orders") and len(admin.topics.describe("orders").configs) == 2)
@@ -214,7 +214,7 @@ def test_a_folder_of_one_broker_grows_keeps_its_messages_and_its_ports(tmp_path:
                 producer.send(Message("orders", b"%d" % number), queue=MessageQueue("orders", "broker-b", 0))
         assert len(stored(ready["namesrv"], "orders")) == 24
         assert two.interrupt()[0] == 0
-    # Whoever forgets how many there were gets all of them, at the same addresses.
+    # Without the option, the folder's number of brokers starts, at the same addresses.
     with served(tmp_path, "--namesrv-port", 0, "--broker-port", base) as (again, ready):
         assert {broker["name"]: broker["address"] for broker in ready["brokers"]} == addresses
         found = stored(ready["namesrv"], "orders")

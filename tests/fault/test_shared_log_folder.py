@@ -1,4 +1,4 @@
-"""Two brokers with a root each and one folder for the log: the second is refused, and the first loses nothing."""
+"""Two brokers with a root each and one folder for the log: the second is refused, and the first loses no message."""
 
 from __future__ import annotations
 

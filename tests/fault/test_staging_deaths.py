@@ -1,8 +1,8 @@
-"""A broker that dies at every step of staged batches: each row of each batch is in its topic once, and nothing else.
+"""A broker that dies at every step of staged batches: each row of each batch is in its topic once, and no other row.
 
-The steps are the puts to the log. Before each, what a machine would find is kept: as after kill -9, and as after a
-power failure. Every such world lives on with a driver that goes on from its checkpoint, as Spark does: it runs the
-batch again, with new attempts, that it has not noted as done.
+The steps are the puts to the log. Before each, the test copies the state that a machine would have: after kill -9, and
+after a power failure. In each copy, a driver continues from its checkpoint, like Spark: it runs each batch that it has
+not marked as done again, with new attempts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROWS = 3
 
 @dataclass
 class Image:
-    """What is found after the broker died, and how far the driver's checkpoint was."""
+    """The state after the broker's death, and the driver's checkpoint."""
 
     folder: Path
     now_ms: int
@@ -44,14 +44,14 @@ class Image:
 
 @dataclass
 class Driver:
-    """A query: its checkpoint, and how often it was started."""
+    """A query: its checkpoint, and its number of starts."""
 
     done: int = 0
     life: int = 0
     unique: int = 0
 
     async def run(self, peer: Any) -> None:
-        """Write all batches that are not done."""
+        """Write all unfinished batches."""
         self.life += 1
         while self.done < BATCHES:
             await self.batch(peer, self.done)
@@ -62,7 +62,7 @@ class Driver:
         attempts = {}
         for task in range(TASKS if state.decided < batch else 0):
             if task == batch % TASKS:
-                # A task that was run twice: only one of its attempts counts.
+                # A task that ran twice: only one of its attempts counts.
                 await self.attempt(peer, batch, task, f"{self.life}.{batch}.{task}.failed")
             name = f"{self.life}.{batch}.{task}"
             attempts[name] = await self.attempt(peer, batch, task, name)
@@ -93,7 +93,7 @@ def wanted() -> Counter[str]:
 
 
 def rows(bench: Any) -> Counter[str]:
-    """What consumers get; a power failure may leave places in a queue that hold nothing."""
+    """Return the messages for consumers; a power failure may leave empty positions in a queue."""
     found: Counter[str] = Counter()
     for queue in (0, 1):
         offset, end = 0, bench.store.max_offset("T", queue)
@@ -114,7 +114,7 @@ def images(
     of_slave: bool = False,
     **store: Any,
 ) -> Iterator[Image]:
-    """What is found when the broker dies before each put, from what is in a folder until everything is written."""
+    """Yield the states after a death before each put, from the state of a folder until everything is written."""
     found: list[Image] = []
 
     async def body(bench: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_slave_becomes_the_master_at_every_step(tmp_path: Path) -> None:
 def test_killed_again_while_it_publishes_what_is_left(tmp_path: Path) -> None:
     first = list(images(tmp_path, tmp_path / FOLDER, Driver(), None, None))
     count = 0
-    # In the midst of the second batch: of its units, of its messages, and around its notes.
+    # In the middle of the second batch: between its units, between its messages, and around its notes.
     for image in first[len(first) // 4 : len(first) * 2 // 3 : 9]:
         folder = tmp_path / f"second-{count}"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Disks that refuse to sync, and slow ones: no acknowledgement the disk does not have (users.md faults 5, 7)."""
+"""Disks that refuse to sync, and slow ones: every acknowledged message is on the disk (users.md faults 5, 7)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def settings_for(folder: Path, **more: object) -> StoreSettings:
 
 
 class Disk:
-    """`pages.sync` with faults, and what went through it."""
+    """`pages.sync` with injected faults, and a record of its calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.real = pages.sync
@@ -108,7 +108,7 @@ def put(store: MessageStore, number: int) -> PutResult:
 
 
 def numbers(store: MessageStore) -> dict[int, int]:
-    """Physical offsets by number, of everything that is served."""
+    """Return physical offsets by number, of all served messages."""
     found = {}
     for queue_id in range(3):
         position = 0
@@ -159,12 +159,12 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_reading_goes_on(
             assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
             if StoreProbe(store).flush_failed:
                 assert "only reads" in refused.remark
-            # What was served goes on being served.
+            # Messages served before are still served.
             present = numbers(store)
             if flush == "SYNC_FLUSH":
                 assert acknowledged.keys() <= present.keys()
             disk.refuse_after = None
-            # The disk is fine again, but who knows what it dropped: no retrying in hope.
+            # The disk works again, but it may have dropped pages: the store does not retry.
             await asyncio.sleep(0.1)
             if StoreProbe(store).flush_failed:
                 assert put(store, number).status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -208,7 +208,7 @@ def test_a_slow_disk_delays_acknowledgements_and_fakes_none(tmp_path: Path, monk
             for turn in range(6):
                 await asyncio.gather(*(one(turn * 50 + n) for n in range(50)))
             disk.delay = (0, 0)
-            # A limit shorter than the disk's time is an answer of its own, not a success.
+            # A limit shorter than the disk's time has its own response code, not success.
             disk.delay = (0.3, 0.3)
             assert await store.settle(put(store, 999), 20) is PutStatus.FLUSH_DISK_TIMEOUT
             disk.delay = (0, 0)
@@ -217,7 +217,7 @@ def test_a_slow_disk_delays_acknowledgements_and_fakes_none(tmp_path: Path, monk
     took, calls = asyncio.run(main())
     assert min(took) >= 0.05
     assert max(took) < 5
-    # Waiting messages share a sync: a slow disk is asked seldom.
+    # Waiting messages share a sync, so a slow disk gets few syncs.
     assert calls < 120
 
 
@@ -237,7 +237,9 @@ def flaky_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_broker_whose_disk_fails_says_so_and_only_reads(
     tmp_path: Path, flaky_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real process: acknowledgements end with the sync, reads go on, memory is bounded, a restart has everything."""
+    """A real process: acknowledgements end with the sync, reads continue, memory is bounded, a restart has
+    all messages.
+    """
     control = tmp_path / "disk"
     (tmp_path / "broker.conf").write_text(
         f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort=0\nstorePathRootDir={tmp_path / 'store'}\n"

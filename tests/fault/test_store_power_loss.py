@@ -1,7 +1,7 @@
-"""Power failures and deaths at any moment, recovery included (store.md §10, §11).
+"""Power failures and deaths at any moment, including recovery (store.md §10, §11).
 
-Each history is a store that lives a few times on a disk that forgets what was not synced. A history is its seed:
-run one again with `TIANZHOU_SEED=<seed> pytest tests/fault/test_store_power_loss.py -k one_seed`.
+Each history is a store that runs several times on a disk that drops unsynced data. The seed determines the history;
+repeat one with `TIANZHOU_SEED=<seed> pytest tests/fault/test_store_power_loss.py -k one_seed`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPICS = ("T", "Other")
 
 
 class Sent:
-    """A message, and whether it must never be lost any more."""
+    """A message, and whether it must not be lost any more."""
 
     def __init__(self, number: int, body: bytes, properties: bytes, key: str) -> None:
         self.number = number
@@ -42,7 +42,7 @@ class Sent:
 
 
 class History:
-    """A store that dies several times, and what it promised."""
+    """A store that dies several times, and its guarantees."""
 
     def __init__(self, seed: int, root: Path) -> None:
         self.rng = random.Random(seed)
@@ -85,7 +85,7 @@ class History:
         self.last_life(where)
 
     def live(self, where: Path, loop: asyncio.Runner) -> Path:
-        """Work with the store until it dies; gives the folder that is found afterwards."""
+        """Work with the store until it dies; return the folder after the death."""
         rng = self.rng
         self.counts["lives"] += 1
         disk = ForgetfulDisk(where, rng)
@@ -97,7 +97,7 @@ class History:
         try:
             with disk.watching():
                 self.open(store)
-                # A query may complete the index, and the power fail meanwhile: then nobody has read anything.
+                # A query may complete the index, and the power may fail during it; then no client has read it.
                 self.check(store)
                 opened = True
                 for _ in range(rng.randint(1, 40)):
@@ -117,7 +117,7 @@ class History:
         return disk.target
 
     def open(self, store: MessageStore) -> None:
-        """Open, and let the index catch up at once, or bit by bit between other things."""
+        """Open the store, and let the index catch up immediately, or in steps between other operations."""
         store.open()
         self.counts["from a note"] += not store.report.clean and store.report.read_from > store.begin_offset
         catch_up = StoreProbe(store).catch_up
@@ -206,7 +206,7 @@ class History:
         self.counts["messages"] += physical >= 0
 
     def check(self, store: MessageStore) -> None:
-        """What is served is what was sent, and nothing safe is missing."""
+        """Check that all served messages were sent, and that no safe message is missing."""
         seen: set[tuple[str, int, int]] = set()
         catch_up = StoreProbe(store).catch_up
         indexed = catch_up.position if catch_up is not None and is_behind(store) else 1 << 63
@@ -242,7 +242,7 @@ class History:
                 }
         for place, sent in list(self.ledger.items()):
             if place in seen:
-                # It can be read from now on, and whoever reads it may act on it.
+                # From now on it can be read, and a reader may act on it.
                 sent.safe = True
                 if sent.key and sent.physical < indexed:
                     for key in (sent.key, f"u{sent.number}"):
@@ -255,7 +255,7 @@ class History:
         self.counts["safe"] = len(self.ledger)
 
     def last_life(self, where: Path) -> None:
-        """Open twice, go on, stop cleanly, and see that a start reads nothing again."""
+        """Open twice, continue, stop cleanly, and check that a start does not read the log again."""
         copy = self.place()
         shutil.copytree(where, copy)
         for folder_ in (copy, where):
@@ -277,7 +277,7 @@ class History:
 
 
 def is_behind(store: MessageStore) -> bool:
-    """Whether the index of a store that serves is still being completed."""
+    """Whether the index of a running store is still being completed."""
     catch_up = StoreProbe(store).catch_up
     return catch_up is not None and catch_up.begun and not catch_up.done
 
@@ -314,7 +314,7 @@ def run_histories(seeds: range, root: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory when there is one: what a real disk would keep does not matter here, its time does."""
+    """Yield a folder in memory if possible: the durability of a real disk is irrelevant here, its speed is not."""
     shared = Path("/dev/shm")
     if not os.access(shared, os.W_OK):
         yield tmp_path
@@ -329,7 +329,7 @@ def test_one_seed(memory_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_acknowledged_is_lost(memory_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total = run_histories(range(1, 61), memory_path, monkeypatch)
-    # What would a disk prove that never forgot anything?
+    # A disk that never dropped data would prove nothing.
     assert total["lost unsafe"] > 20
     assert total["recoveries cut"] > 20
     assert min(total[name] for name in ("from a note", "index behind", "stopped behind", "cut behind")) > 5

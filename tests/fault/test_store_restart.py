@@ -1,4 +1,4 @@
-"""kill -9: what was acknowledged is there afterwards, in order (store.md §10.4)."""
+"""kill -9: all acknowledged messages are present afterwards, in order (store.md §10.4)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 
 
 def killed_writer(folder: Path, flush_type: str, least_lines: int) -> list[tuple[int, int, int, str]]:
-    """Run the writer until it has acknowledged enough, kill it, and give what it acknowledged."""
+    """Run the writer until it has acknowledged enough, kill it, and return the acknowledged messages."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(folder), flush_type], stdout=subprocess.PIPE, env=environment, text=True

@@ -1,8 +1,8 @@
 """A broker that dies at every step of its transactions: each is committed or rolled back, once.
 
-The steps are the puts to the log. Before each, what a machine would find is kept: as after kill -9, and as after a
-power failure. Every such world lives on with a producer that answers the checks: with one that stands by its word,
-and with one that says the opposite of what it said before.
+The steps are the puts to the log. Before each, the test copies the state that a machine would have: after kill -9, and
+after a power failure. In each copy, a producer answers the checks: once with its earlier decisions, and once with the
+opposite ones.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.properties import decode_properties
 
 WORD = {"A": COMMIT, "B": ROLLBACK, "C": COMMIT, "D": ROLLBACK, "E": COMMIT, "F": COMMIT, "G": ROLLBACK}
-"""What the producer decides about each transaction, sooner or later."""
+"""The producer's final decision about each transaction."""
 FOLDER = "store"
 
 
 @dataclass
 class World:
-    """What is known outside the broker.
+    """The facts outside the broker.
 
     Attributes:
-        sent: half messages that were acknowledged.
-        ended: decisions that were answered.
+        sent: acknowledged half messages.
+        ended: acknowledged decisions.
     """
 
     sent: dict[str, Any]
@@ -42,7 +42,7 @@ class World:
 
 @dataclass
 class Image:
-    """What is found after the broker died, and what the world knew then."""
+    """The state after the broker's death, and the facts at that time."""
 
     folder: Path
     offsets: dict[str, Any]
@@ -51,7 +51,7 @@ class Image:
 
 
 class Camera:
-    """Keeps what would be found if the broker died now, before each put."""
+    """Copies the state before each put, as if the broker died now."""
 
     def __init__(
         self, bench: Any, folder: Path, world: World, disk: ForgetfulDisk | None, *, of_slave: bool = False
@@ -80,7 +80,7 @@ class Camera:
 
 
 async def live(bench: Any, world: World) -> None:
-    """The story: decisions at once, after checks, about older copies, and never."""
+    """Run the story: decisions made immediately, after checks, about older copies, and never."""
 
     async def decide(key: str, sent: Any, *, check: bool = False) -> None:
         if (await end(peer, sent, WORD[key], check=check)).code == 0:
@@ -119,7 +119,7 @@ async def live_on(bench: Any, image: Image, *, contradicts: bool, knows_position
     async with checking(bench):
         for key, sent in image.world.sent.items():
             if key in image.world.ended:
-                # The producer says it again, as it need not know that it was heard.
+                # The producer repeats its decision, because it may not know that it arrived.
                 peer.post(37, **fields(sent, says(key)))
         for _ in range(3):
             await asyncio.sleep(31)
@@ -189,7 +189,7 @@ def test_power_lost_at_every_step(tmp_path: Path, contradicts: bool, seed: int) 
 
 @pytest.mark.parametrize("contradicts", [False, True], ids=["consistent", "contradicting"])
 def test_a_slave_becomes_the_master_at_every_step(tmp_path: Path, contradicts: bool) -> None:
-    """It has the log, and the positions that it asked its master for some steps before, or none yet."""
+    """It has the log, and its master's positions of some steps before, or none yet."""
     images = story(tmp_path, None, of_slave=True)
     for number, image in enumerate(images):
         for behind in (0, 5, len(images)):

@@ -1,6 +1,6 @@
-"""kill -9 of a broker in the midst of transactions, with a ledger kept outside it.
+"""kill -9 of a broker in the middle of transactions, with a ledger outside it.
 
-What was committed comes exactly once, what was rolled back never, and whatever the broker acknowledged ends.
+A committed message arrives exactly once, a rolled back one never, and every acknowledged transaction ends.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, 
 
 
 def decision(body: bytes) -> TransactionState:
-    """What becomes of a message; everyone who is asked says the same."""
+    """Return the decision about a message; all producers have the same."""
     return COMMIT if int(body.rpartition(b".")[2]) % 3 else ROLLBACK
 
 
 class Attack(KilledBroker):
-    """One broker that is killed, and those who send transactions to it."""
+    """One broker that is killed, and its transaction producers."""
 
     def __init__(self, folder: Path, flush: str, seed: int) -> None:
         checks = {"transactionTimeOut": 200, "transactionCheckInterval": CHECK_EVERY_MS, "transactionCheckMax": 1_000}
@@ -80,7 +80,7 @@ class Attack(KilledBroker):
                     self.acknowledged.add(body)
 
     async def finish(self) -> list[bytes]:
-        """Answer checks until nothing waits any more, and read everything."""
+        """Answer checks until no transaction is pending, and read all messages."""
         wanted = {body for body in self.acknowledged if decision(body) is COMMIT}
         async with self.producer() as producer:
             async with asyncio.timeout(2 * WITHIN_S):

@@ -1,4 +1,4 @@
-"""Servers some of whose work fails: `status` says so while they run, the exit code when they have stopped."""
+"""Servers with failing tasks: `status` reports them while they run, the exit code after their stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_state_file_that_cannot_be_written_is_shown_and_makes_the_stop_fail(tm
         config = tmp_path / "data" / "store" / "config"
         with Admin(namesrv) as admin:
             admin.topics.create("orders")
-            # What every write of the file goes to first cannot be opened.
+            # The temporary file of every write cannot be opened.
             (config / "subscriptionGroup.json.tmp").mkdir()
             try:
                 admin.groups.create("workers")
@@ -43,7 +43,7 @@ def test_a_state_file_that_cannot_be_written_is_shown_and_makes_the_stop_fail(tm
     assert code == 1
     assert "stopped, but not all is well: state file subscriptionGroup.json failed" in server.err
     assert "subscriptionGroup.json could not be written" in server.err
-    # The other tables are there, the store was stopped in order.
+    # The other tables are present, and the store was stopped cleanly.
     assert "others" in (config / "topics.json").read_text()
     (config / "subscriptionGroup.json.tmp").rmdir()
     with serve(tmp_path) as server:

@@ -1,7 +1,7 @@
-"""Who is let in with each request, here and by Apache's servers: the page docs/reference/access-matrix.md.
+"""Access decisions for each request, by our servers and by Apache's: the page docs/reference/access-matrix.md.
 
-What ours do comes from `tianzhou.access.needs`, and tests/scenario/test_access_matrix.py proves it; what Apache's do
-was recorded by tests/interop/access_answers.py. Print the page by
+The decisions of ours come from `tianzhou.access.needs`, and tests/scenario/test_access_matrix.py proves them;
+tests/interop/access_answers.py recorded those of Apache's. Print the page by
 `PYTHONPATH=src:tests:tests/contract:tests/contract/access python tests/form/access_matrix.py >
 docs/reference/access-matrix.md`.
 """
@@ -28,23 +28,23 @@ KINDS = {"4.9.7": ACCOUNTS, "5.3.3": USERS}
 """The kind of access control of a version: `aclEnable` has no effect in 5.3.3, and 4.9.7 has no users."""
 NOT_SERVED = "not served"
 EVERYBODY, ANY_ACCOUNT, PERMITTED, OTHERS = "everybody", "any account", "permitted", "otherwise permitted"
-"""The least credentials that are let in; `OTHERS` where what our row names is not what Apache's server wants."""
+"""The weakest accepted credentials; `OTHERS` where Apache's server requires other permissions than our row."""
 
 
 def recorded() -> dict[str, dict[int, str]]:
-    """Whom each version let in when it was asked last, by request code."""
+    """Return the credentials that each version accepted in the recording, by request code."""
     text = json.loads(RECORDED.read_text(encoding="utf-8"))
     return {version: {int(code): who for code, who in found.items()} for version, found in text.items()}
 
 
 def wanted(code: int, kind: str) -> str:
-    """Whom the row of a code lets in, whether the code is served or not."""
+    """Return the credentials that the row of a code accepts, whether the code is served or not."""
     row = ROWS[code]
     return ANY_ACCOUNT if (row.plain if kind == ACCOUNTS else row.policy) == ACCOUNT else PERMITTED
 
 
 def ours(request: Asked, kind: str) -> str:
-    """Whom our servers let in."""
+    """Return the credentials that our servers accept."""
     if request.to in (CLIENT, NOBODY) or request.kind not in ("", kind):
         return NOT_SERVED
     if request.code in LOOKUPS:
@@ -53,7 +53,7 @@ def ours(request: Asked, kind: str) -> str:
 
 
 def differences() -> Iterator[tuple[int, str]]:
-    """Codes and versions of Apache's where both serve a request and let in others."""
+    """Yield codes and versions of Apache's where both serve a request and accept different credentials."""
     answers = recorded()
     for request in REQUESTS:
         for version, kind in KINDS.items():
@@ -63,7 +63,7 @@ def differences() -> Iterator[tuple[int, str]]:
 
 
 def page() -> str:
-    """docs/reference/access-matrix.md."""
+    """Return the text of docs/reference/access-matrix.md."""
     lines = [
         "# Who is let in with each request",
         "",

@@ -1,6 +1,6 @@
-"""What each request needs of an account: the page docs/reference/access.md.
+"""The permissions of an account that each request needs: the page docs/reference/access.md.
 
-Rows come from `tianzhou.access.needs`; what is here is how they read. Print the page by
+Rows come from `tianzhou.access.needs`; this file has their wording. Print the page by
 `PYTHONPATH=src python tests/form/access_table.py > docs/reference/access.md`.
 """
 
@@ -27,12 +27,12 @@ BODIES: dict[int, str] = {
     31005: "the writer in the body",
     31006: "the writer in the body",
 }
-"""What `body` stands for in a row."""
+"""Meaning of `body` in a row, by request code."""
 _WORDS = {ACCOUNT: "any account", ADMIN: "administrator"}
 
 
 def needed(code: int, text: str) -> str:
-    """One side of a row as people read it."""
+    """Return the text of one side of a row."""
     return _WORDS.get(text) or ", ".join(_part(code, part) for part in text.split(", "))
 
 
@@ -50,13 +50,13 @@ def _part(code: int, part: str) -> str:
 
 
 def names() -> dict[int, str]:
-    """Every request code and its name."""
+    """Return every request code and its name."""
     found = {int(code): code.name for code in RequestCode}
     return found | {int(code): f"members: {code.name}" for code in DLedgerRequestCode}
 
 
 def page() -> str:
-    """docs/reference/access.md."""
+    """Return the text of docs/reference/access.md."""
     lines = [
         "# What a request needs",
         "",

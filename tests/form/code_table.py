@@ -1,7 +1,7 @@
-"""Every request code, who serves it and which test shows that: the page docs/reference/codes.md.
+"""Every request code, the server of it and a test of it: the page docs/reference/codes.md.
 
-Names and handlers come from the programs' own tables; what is here is why a code is not served, and the test of each
-that is. Print the page by `PYTHONPATH=src python tests/form/code_table.py > docs/reference/codes.md`.
+Names and handlers come from the programs' own tables; this file has the reason why a code is not served, and the test
+of each served one. Print the page by `PYTHONPATH=src python tests/form/code_table.py > docs/reference/codes.md`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REASONS: dict[int, str] = {
     903: _CONTAINER,
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151), _POP),
 }
-"""Why a code of wire.md §3.1 to §3.5 is served by nobody here."""
+"""Reasons why a code of wire.md §3.1 to §3.5 is not served."""
 
 _COLD = "kept and shown only: reads of cold data are not held back yet, they wait beside the loop"
 
@@ -63,7 +63,7 @@ NOTES: dict[int, str] = {
     **dict.fromkeys(range(50, 55), _WITH_ACCOUNTS),
     **dict.fromkeys(range(3001, 3011), _WITH_USERS),
 }
-"""What is to be known of a code that is served."""
+"""Notes about served codes."""
 
 _ADMIN = "unit/broker/test_broker_admin.py::test_"
 _CLIENTS = "unit/broker/tables/test_broker_clients.py::test_"
@@ -160,11 +160,11 @@ TESTS: dict[int, str] = {
     }.items()
     for code in codes
 }
-"""One test, `file::function` below `tests`, that asks for the code and looks at the answer."""
+"""One test, `file::function` below `tests`, that sends the code and checks the reply."""
 
 
 def listed_codes(sections: tuple[str, ...] = SECTIONS) -> list[int]:
-    """The request codes the tables of docs/spec/wire.md list, in their order."""
+    """Return the request codes in the tables of docs/spec/wire.md, in their order."""
     text = (ROOT / "docs" / "spec" / "wire.md").read_text(encoding="utf-8")
     found: dict[int, None] = {}
     for section in sections:
@@ -177,7 +177,7 @@ def listed_codes(sections: tuple[str, ...] = SECTIONS) -> list[int]:
 
 
 def own_codes() -> list[int]:
-    """Tianzhou's own request codes, which RocketMQ does not know (docs/adr/0006)."""
+    """Return Tianzhou's own request codes, which RocketMQ does not have (docs/adr/0006)."""
     return sorted(int(code) for code in RequestCode if code in range(31_000, 32_000))
 
 
@@ -188,7 +188,7 @@ def _numbers(cell: str) -> Iterator[int]:
 
 
 def broker_handlers() -> dict[int, str]:
-    """Code to handler of a broker."""
+    """Return the handlers of a broker by code."""
     with tempfile.TemporaryDirectory() as folder:
         settings = replace(BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", namesrv_addr="")
         store_settings = replace(StoreSettings(), store_path_root_dir=folder)
@@ -218,7 +218,7 @@ def broker_handlers() -> dict[int, str]:
 
 
 def access_controls(folder: Path) -> Iterator[AccessControl | None]:
-    """Access control of both kinds, and without any: each serves requests of its own."""
+    """Yield access control of both kinds, and None: each serves requests of its own."""
     file = folder / "plain_acl.yml"
     file.write_text("accounts: [{accessKey: administrator, secretKey: a-long-secret, admin: true}]")
     file.chmod(0o600)
@@ -231,11 +231,11 @@ def access_controls(folder: Path) -> Iterator[AccessControl | None]:
 
 
 async def _nothing() -> None:
-    """Nothing is written."""
+    """Write nothing."""
 
 
 def namesrv_handlers() -> dict[int, str]:
-    """Code to handler of a name server."""
+    """Return the handlers of a name server by code."""
     with tempfile.TemporaryDirectory() as folder:
         found = {}
         for access in access_controls(Path(folder)):
@@ -248,7 +248,7 @@ def namesrv_handlers() -> dict[int, str]:
 
 
 def client_handlers() -> dict[int, str]:
-    """Code to handler of a client, as its one `match` statement has them."""
+    """Return the handlers of a client by code, from its one `match` statement."""
     source = inspect.getsource(broker_requests.answer)
     return {
         int(RequestCode[name]): "`client.cluster.broker_requests`"
@@ -262,7 +262,7 @@ def _name(handler: Callable[..., Any]) -> str:
 
 
 def page() -> str:
-    """docs/reference/codes.md."""
+    """Return the text of docs/reference/codes.md."""
     tables = (("broker", broker_handlers()), ("name server", namesrv_handlers()), ("client", client_handlers()))
     lines = [
         "# Request codes",

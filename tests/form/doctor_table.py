@@ -64,7 +64,7 @@ Tests build two findings from values alone:
 
 
 def words(text: str) -> str:
-    """A sentence whose places are shown in italics; in a cell of a table."""
+    """Return a sentence for a table cell, with its placeholders in italics."""
     return re.sub(r"\{(\w+)[^}]*\}", lambda found: f"*{found[1].replace('_', ' ')}*", text).replace("|", "\\|")
 
 

@@ -1,4 +1,4 @@
-"""Every limit, its key, its default and what is answered above it: docs/reference/limits.md.
+"""Every limit, its key, its default and the reply above it: docs/reference/limits.md.
 
 Print the page by `PYTHONPATH=src python tests/form/limits_table.py > docs/reference/limits.md`.
 """

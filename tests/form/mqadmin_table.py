@@ -1,8 +1,8 @@
 """Every sub-command of mqadmin: prints `docs/reference/mqadmin.md`.
 
-The first table is made from the answers of Apache's tool that `tests/golden/apache/mqadmin-lines-5.3.3.json` records,
-and from `tests/interop/administration/mqadmin_line_differences.py`. The second one is made from
-`mqadmin_directions.py`. Tests of `tests/interop` run the tools and prove both.
+The first table comes from the recorded answers of Apache's tool (`tests/golden/apache/mqadmin-lines-5.3.3.json`) and
+from `tests/interop/administration/mqadmin_line_differences.py`. The second one comes from `mqadmin_directions.py`.
+Tests of `tests/interop` run the tools and prove both.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ APART = {
     "dumpCompactionLog": "reads a file, asks no cluster",
     **dict.fromkeys(UNSUPPORTED, _WORDS),
 }
-"""What is said of sub-commands that no conversation has, when the tool is ours."""
+"""Text for sub-commands outside all conversations, when the tool is ours."""
 _STATIC = frozenset({"updateStaticTopic", "remappingStaticTopic"})
 _LOCAL = frozenset({"exportMetadataInRocksDB", "dumpCompactionLog"})
 _CONTAINERS = frozenset({"addBroker", "removeBroker"})
@@ -117,7 +117,7 @@ _ACCOUNTS = frozenset(FAMILIES["accounts"].split())
 
 
 def cell(name: str, direction: str) -> str:
-    """What is said of a sub-command in a direction."""
+    """Return the text for a sub-command in a direction."""
     if direction == APACHE_497 and name in NOT_IN_497:
         return "not in 4.9.7"
     if direction == APACHE_533 and name in ONLY_IN_497:
@@ -166,7 +166,7 @@ def _said(why: str | None) -> str:
 
 
 def line_rows() -> Iterator[str]:
-    """Rows of the table of command lines: one for each sub-command of 5.3.3."""
+    """Yield the rows of the table of command lines: one for each sub-command of 5.3.3."""
     records = recorded(LINES, names())
     for one in every():
         same, refused, otherwise = 0, 0, Counter[str]()
@@ -186,7 +186,7 @@ def line_rows() -> Iterator[str]:
 
 
 def page() -> str:
-    """The page as a text."""
+    """Return the page as a text."""
     rows = [HEAD, "", LINES_HEAD.format(count=len(lines())).strip("\n"), ""]
     rows += ["| sub-command | what it does | same | refused | otherwise |", "|---|---|---|---|---|", *line_rows()]
     rows += ["", DIRECTIONS_HEAD.strip("\n"), "", "| sub-command | " + " | ".join(DIRECTIONS) + " |"]

@@ -1,7 +1,7 @@
-"""Every setting of broker, store and name server, with its effect or why it has none: docs/reference/settings.md.
+"""Every setting of broker, store and name server, with its effect or the reason for none: docs/reference/settings.md.
 
-Keys and defaults come from the settings classes, reasons from the programs' own tables of keys without effect; what is
-here is the effect of the others. Print the page by
+Keys and defaults come from the settings classes, reasons from the programs' own tables of keys without effect; this
+file has the effect of the others. Print the page by
 `PYTHONPATH=src python tests/form/settings_table.py > docs/reference/settings.md`.
 """
 
@@ -287,7 +287,7 @@ TLS: dict[str, str] = {
 
 
 def limits_in(settings: type) -> dict[str, str]:
-    """The limits among the keys, with what they bound."""
+    """Return the limits among the keys, with the values they bound."""
     keys = {key_of(field) for field in dataclasses.fields(settings)}
     return {
         name: f"[limit](limits.md): most {limit.unit}: {limit.bounds}"
@@ -335,7 +335,7 @@ METRICS: dict[str, str] = {
     "metricsAllowedAddresses": "Tianzhou's own: addresses and CIDR ranges, by commas, that may read the page, without"
     " credentials, and nobody else; empty: everybody, or with access control who may look at the cluster",
 }
-"""Those of both servers."""
+"""Settings of both servers."""
 
 SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
     ("Broker", BrokerSettings, BROKER | ACCESS | METRICS | limits_in(BrokerSettings), ignored_settings.IGNORED),
@@ -346,12 +346,12 @@ SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
 
 
 def keys_of(settings: type) -> list[str]:
-    """The keys of a settings class, in its order."""
+    """Return the keys of a settings class, in its order."""
     return [key_of(field) for field in dataclasses.fields(settings)]
 
 
 def reasons(idle: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    """Key to the reason why it has no effect."""
+    """Return the reasons of keys without effect, by key."""
     return {key: reason for reason, keys in idle.items() for key in keys}
 
 
@@ -366,7 +366,7 @@ def _default(field: dataclasses.Field[object]) -> str:
 
 
 def page() -> str:
-    """docs/reference/settings.md."""
+    """Return the text of docs/reference/settings.md."""
     lines = [
         "# Settings",
         "",

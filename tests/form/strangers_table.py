@@ -1,6 +1,6 @@
-"""What foreign clients do with our servers, and our client with Apache's: prints `docs/reference/strangers.md`.
+"""Features of foreign clients with our servers, and of our client with Apache's: prints `docs/reference/strangers.md`.
 
-A cell is proved by a test in which that client takes part; pytest is asked which tests there are.
+A cell is proved by a test with that client; pytest lists the existing tests.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Feature(NamedTuple):
     """One row.
 
     Attributes:
-        name: What it is.
-        tests: Tests in `tests/interop`, with the clients that take part; a sequence of clients is of tests that have no
-            parameter of that name.
-        missing: Why clients are not among them.
+        name: Name of the feature.
+        tests: Tests in `tests/interop`, with their clients; a sequence of clients belongs to tests without a parameter
+            of that name.
+        missing: Reason for missing clients.
         ours: Checks of the contract suites that run against both of Apache's brokers.
     """
 
@@ -190,7 +190,7 @@ The page is printed by `.venv/bin/python tests/form/strangers_table.py`.
 
 @cache
 def collected() -> tuple[str, ...]:
-    """Every test in `tests/interop`, without the path before the file."""
+    """Return every test in `tests/interop`, without the path before the file."""
     command = [
         sys.executable,
         "-m",
@@ -208,17 +208,17 @@ def collected() -> tuple[str, ...]:
 
 
 def versions_of(test: str) -> list[str]:
-    """A test with its parameters."""
+    """Return a test's variants with their parameters."""
     return [one for one in collected() if one == test or one.startswith(f"{test}[")]
 
 
 def takes_part(client: str, one: str) -> bool:
-    """Whether a test's parameters name a client; with TLS or binary headers it is a client of its own."""
+    """Whether a test's parameters name a client; with TLS or binary headers it counts as another client."""
     return re.search(rf"(?<![\w.]){re.escape(client)}(?!-(?:binary|tls))(?![\w.])", one) is not None
 
 
 def proofs(feature: Feature, client: str) -> Iterator[str]:
-    """The tests that prove a feature with a client."""
+    """Yield the tests that prove a feature with a client."""
     for test, clients in feature.tests.items():
         found = versions_of(test)
         if any(takes_part(other, one) for other in CLIENTS for one in found):
@@ -238,7 +238,7 @@ def by_version(found: Sequence[str]) -> bool:
 
 
 def fails_in_4_9() -> set[str]:
-    """Checks that ask for more than 4.9.7 can."""
+    """Return checks that need more than 4.9.7 supports."""
     text = (ROOT / "tests" / "interop" / "apache_servers" / "test_client_vs_apache.py").read_text(encoding="utf-8")
     table = re.search(r"MISSING_IN_4_9 = \{(.*?)^\}", text, re.DOTALL | re.MULTILINE)
     assert table is not None
@@ -246,7 +246,7 @@ def fails_in_4_9() -> set[str]:
 
 
 def ours(feature: Feature, version: str) -> Iterator[str]:
-    """The checks of our client that prove a feature with a version of Apache's broker."""
+    """Yield the checks of our client that prove a feature with a version of Apache's broker."""
     for check in feature.ours:
         name = check.partition("::")[2]
         if version != "4.9.7" or name not in fails_in_4_9():
@@ -254,7 +254,7 @@ def ours(feature: Feature, version: str) -> Iterator[str]:
 
 
 def totals() -> dict[str, int]:
-    """How many tests each client takes part in, by the tests' parameters; and our client's with each broker."""
+    """Return the number of tests of each client, by the tests' parameters; and our client's with each broker."""
     found = {title: sum(takes_part(client, one) for one in collected()) for client, title in CLIENTS.items()}
     for version, title in APACHES.items():
         checks = [one for one in collected() if f"_with_apache[{version}-" in one]
@@ -265,7 +265,7 @@ def totals() -> dict[str, int]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     reasons: list[str] = []
 
     def cell(feature: Feature, client: str) -> str:

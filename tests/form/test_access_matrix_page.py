@@ -1,4 +1,4 @@
-"""The page about who is let in says what rows and recorded answers say, and no difference is without its reason."""
+"""The page about access decisions agrees with rows and recorded answers, and each difference has a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request that any server serves has a row of needs, and the page of needs says what the rows say."""
+"""Every request that any server serves has a row of needs, and the page of needs agrees with the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every setting is classed: it may be changed while the server runs, or there is a reason why not."""
+"""Every setting has a class: it may change while the server runs, or there is a reason why it may not."""
 
 from __future__ import annotations
 

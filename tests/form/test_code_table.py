@@ -1,4 +1,4 @@
-"""The page of request codes says what the programs do, and every code served has a test."""
+"""The page of request codes agrees with the programs, and every served code has a test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_code_is_served_or_has_a_reason() -> None:
 
 
 def test_declared_codes_nobody_serves_are_served_by_nobody() -> None:
-    # 904 is asked of name servers as well as of controllers.
+    # Name servers serve 904, as well as controllers.
     assert SERVED.keys() & set(table.listed_codes(("3.6", "3.7"))) == {904}
 
 

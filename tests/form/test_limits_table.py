@@ -1,4 +1,4 @@
-"""The page of limits says what the programs do, and each limit has a test that goes one over it."""
+"""The page of limits agrees with the programs, and each limit has a test that exceeds it by one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "
 NAME = re.compile(r"\b(?:rocketmq|tianzhou|process)_[a-z_]+[a-z]\b")
 OF_NAMES = re.compile(r"_(bucket|sum|count)$")
 MADE = {"rocketmq_commit_messages_total", "rocketmq_rollback_messages_total"}
-"""Families whose names are put together."""
+"""Families whose names are assembled in the code."""
 
 
 def test_the_dashboard_is_what_its_table_says() -> None:

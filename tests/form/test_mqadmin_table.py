@@ -1,4 +1,4 @@
-"""The page of mqadmin says of every sub-command what the record of the tests says, in each direction."""
+"""The page of mqadmin agrees with the tests' record for every sub-command, in each direction."""
 
 from __future__ import annotations
 

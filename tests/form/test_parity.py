@@ -1,4 +1,4 @@
-"""The page of RocketMQ's features says where each is, and names tests that exist and peers that take part in them."""
+"""The page of RocketMQ's features has the place of each, and names existing tests and the peers in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PEERS: dict[str, str] = {
     "contract/": "own",
     "fault/test_kill_ledger.py": "own",
     "fault/test_disk_full.py": "own",
-    # The filters' library of both versions of Apache's broker, asked directly.
+    # The filter library of both versions of Apache's broker, called directly.
     "interop/apache_servers/test_filter_vs_java.py": "A4 A5",
     "interop/apache_servers/test_filter_vs_java.py::test_bloom_filters_set_the_same_bits": "A5",
     "interop/foreign_clients/test_mixed_groups.py::test_members_of_five_kinds_share_one_group": "own J5 Go C++ Node",
@@ -72,7 +72,7 @@ PEERS: dict[str, str] = {
     "interop/apache_servers/test_two_masters.py::"
     "test_orderly_members_own_every_queue_again_soon_after_one_left": "own J5",
 }
-"""Who takes part in a test: of the longest beginning of its name that is here. Others ask by bare requests."""
+"""Peers in a test, by the longest prefix of its name in this table. Other tests send bare requests."""
 
 ORDER = ["own", "J4", "J5", "Go", "C++", "Node", "A4", "A5"]
 ONLY_5 = {
@@ -85,7 +85,7 @@ ONLY_5 = {
 
 
 def rows() -> list[tuple[str, list[str]]]:
-    """The cells of each row, with the heading above it."""
+    """Return the cells of each row, with the heading above it."""
     found, heading = [], ""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
@@ -96,12 +96,12 @@ def rows() -> list[tuple[str, list[str]]]:
 
 
 def quoted(cell: str) -> list[str]:
-    """What stands between back-ticks."""
+    """Return the texts between back-ticks."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 def peers_of(test: str) -> set[str]:
-    """Who takes part in a test."""
+    """Return the peers in a test."""
     if test.rpartition("::")[2] in ONLY_5:
         return {"own", "A5"}
     known = max((name for name in PEERS if test.startswith(name)), key=len, default=None)

@@ -1,4 +1,4 @@
-"""Rooms of the house are small enough to be looked over, and the page for newcomers names what is there."""
+"""Folders of the source have few files, and the page for newcomers names every folder."""
 
 from __future__ import annotations
 

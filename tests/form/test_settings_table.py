@@ -1,4 +1,4 @@
-"""The page of settings says what the programs do: every key has an effect, and is read, or a reason why not."""
+"""The page of settings agrees with the programs: every key has an effect and is read, or has a reason for none."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tianzhou.settings import key_of
 
 PRINT = "print it again: PYTHONPATH=src python tests/form/settings_table.py > docs/reference/settings.md"
 SHOWN_ONLY = {
-    # Figures and answers show them; nothing goes by them.
+    # Figures and replies show them, but no code depends on them.
     "pullThreadPoolQueueCapacity", "litePullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity",
     "ackThreadPoolQueueCapacity", "endTransactionPoolQueueCapacity", "cgColdReadThreshold", "globalColdReadThreshold",
-    # Set from the filter's size.
+    # Computed from the filter's size.
     "bitMapLengthConsumeQueueExt",
 }  # fmt: skip
 
 
 def sources() -> str:
     root = table.ROOT / "src" / "tianzhou"
-    # Clients have options of the same names, which are none of the servers' settings.
+    # Clients have options of the same names, which are not the servers' settings.
     paths = [path for path in sorted(root.rglob("*.py")) if not path.is_relative_to(root / "client")]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 

@@ -1,4 +1,4 @@
-"""The page of foreign clients says which of them do what, and each cell is proved by a test that there is."""
+"""The page of foreign clients lists the features of each, and an existing test proves each cell."""
 
 from __future__ import annotations
 

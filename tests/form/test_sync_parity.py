@@ -1,4 +1,4 @@
-"""The blocking classes offer what the async ones offer, under the same names and with the same signatures."""
+"""The blocking classes have the methods of the async ones, with the same names and signatures."""
 
 import importlib.machinery
 import importlib.util
@@ -14,8 +14,9 @@ from tianzhou import admin, client, sync
 from tianzhou.sync import admin as blocking_admin
 from tianzhou.sync import pull_consumer as blocking_reader
 
-# What an instance or a broker calls on a consumer (tianzhou.client.cluster.member.GroupMember), and what consumers call
-# on their inner producer, and the two halves of a transaction: no business of users.
+# Methods for internal callers only: an instance or a broker calls some on a consumer
+# (tianzhou.client.cluster.member.GroupMember), consumers call some on their inner producer, and two are the halves of a
+# transaction.
 INTERNAL = {
     "async_send_limits",
     "send_limit_ms",
@@ -61,7 +62,7 @@ SAME_MEANING = {
 }
 
 
-# Made around an async object by another blocking class.
+# Created around an async object by another blocking class.
 INNER = {
     getattr(blocking_admin, name)
     for name in (
@@ -124,7 +125,7 @@ def test_the_same_options_with_the_same_defaults():
 
 @pytest.mark.parametrize("name", sync.__all__)
 def test_an_option_that_is_none_is_seen_by_type_checkers(name):
-    # mypy takes any keyword for `**keywords: Any`, and for Unpack only those of the TypedDict.
+    # mypy accepts any keyword for `**keywords: Any`, and for Unpack only those of the TypedDict.
     constructor = getattr(sync, name).__init__
     home = vars(sys.modules[constructor.__module__])
     for parameter in inspect.signature(constructor).parameters.values():
@@ -140,7 +141,7 @@ def facade():
     path = Path(__file__).parents[2] / "scripts" / "facade"
     loader = importlib.machinery.SourceFileLoader("facade", str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("facade", loader))
-    sys.modules["facade"] = module  # dataclasses look their module up
+    sys.modules["facade"] = module  # dataclasses look up their module
     loader.exec_module(module)
     return module
 

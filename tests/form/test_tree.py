@@ -1,4 +1,4 @@
-"""The tree keeps the house rules that no linter knows."""
+"""The tree follows the house rules that no linter checks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LONGEST_FILE = 500
 LONGER: dict[str, str] = {
     "sync/admin.py": "written by scripts/facade; the modules it is written from are shorter",
 }
-"""Files above the limit, and why they may be."""
+"""Files above the limit, and the reasons."""
 VAGUE = {"base", "common", "helper", "helpers", "impl", "manager", "misc", "shared", "tools", "util", "utils"}
-# Spelled in pieces, so that this file does not hold what it looks for.
+# Spelled in pieces, so that this file does not match its own search.
 MACHINE_PATHS = re.compile("(?<![\\w.}$])/(?:" + "|".join(["home", "Users", "root", "work"]) + r")/\w")
 REGISTRIES = re.compile(
     "|".join([r"pypi\.org", "python" + "hosted", r"registry\.npm", r"maven\.org", r"proxy\.golang", "extra-" + "index"])
@@ -34,7 +34,7 @@ TEXT = {".py", ".md", ".toml", ".txt", ".in", ".cfg", ".ini", ".sh", ".yml", ".y
 
 
 def tracked() -> list[Path]:
-    """Files under version control; of an unpacked archive, all that come with it."""
+    """Return the files under version control; in an unpacked archive, all of its files."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=30
@@ -77,7 +77,7 @@ def test_source_files_fit_into_a_head() -> None:
         if "tianzhou" in path.relative_to(ROOT).parts
     }
     assert {name: n for name, n in lengths.items() if n > LONGEST_FILE and name not in LONGER} == {}
-    # What fits by now is taken off the list.
+    # Files within the limit must be removed from the list.
     assert {name: lengths.get(name) for name in LONGER if lengths.get(name, 0) <= LONGEST_FILE} == {}
 
 
@@ -95,7 +95,7 @@ COMMANDS = set(commands(typer.main.get_command(whole_app())))
 
 
 def code_of(text: str) -> Iterator[str]:
-    """The code of a Markdown page: spans, fenced and indented lines."""
+    """Yield the code of a Markdown page: spans, fenced and indented lines."""
     fenced = False
     for line in text.splitlines():
         if line.lstrip().startswith("```"):
@@ -121,7 +121,7 @@ STARTS_TASKS = {
     "testing/simulation/cluster.py": "the run gathers its faults",
     "testing/simulation/run.py": "the run awaits its tasks",
 }
-"""Modules that may call asyncio for a task, and why."""
+"""Modules that may create asyncio tasks, and the reasons."""
 
 
 def test_tasks_are_started_by_functions_that_retrieve_their_exceptions() -> None:

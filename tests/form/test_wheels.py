@@ -1,4 +1,4 @@
-"""What `scripts/wheels` builds can be installed anywhere, and has all that belongs to the package."""
+"""The results of `scripts/wheels` can be installed anywhere, and contain every part of the package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = f"tianzhou-{tianzhou.__version__}"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    """The folder of what was built, of a copy of the sources."""
+    """Return the folder of the build results, from a copy of the sources."""
     copy = tmp_path_factory.mktemp("copy")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -108,11 +108,11 @@ WITH_EXTRAS = (
     "spark", "pipelines", "console", "cli/pipelines", "cli/flights", "client/consumer/once/engines.py",
     "metrics/otlp.py", "testing/plugin.py",
 )  # fmt: skip
-"""Imported where their extra is wanted only."""
+"""Imported only with their extra."""
 
 
 def imported_at_once(tree: ast.AST) -> Iterator[str]:
-    """Names of modules that are imported with the module, whatever is installed."""
+    """Yield the names of modules that are imported together with the module, whatever is installed."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""Stores that Apache's brokers left behind, what these said about them, and what it takes to make them again."""
+"""Stores of Apache's brokers, their manifests, and helpers to write them again."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ GIVEN_BY_THE_STORE = ("INNER_BASE", "INNER_MULTI_QUEUE_OFFSET")
 
 @cache
 def manifest_of(case: str) -> dict[str, Any]:
-    """What Apache said about a store."""
+    """Return the manifest of a store, from Apache's answers."""
     manifest: dict[str, Any] = json.loads((GOLDEN / f"{case}.json").read_bytes())
     return manifest
 
 
 def unpacked(case: str, folder: Path) -> Path:
-    """The store's folder, in another."""
+    """Return the folder of a store, unpacked into another folder."""
     with tarfile.open(GOLDEN / f"{case}.tar.xz") as archive:
         archive.extractall(folder)
     return folder / "store"
 
 
 def settings_of(case: str, root: Path) -> StoreSettings:
-    """The settings of the broker that left the store, for one in another folder."""
+    """Return the settings of the broker that wrote the store, for a store in another folder."""
     settings = bind(StoreSettings, manifest_of(case)["brokerConf"])
     settings.store_path_root_dir = str(root)
     return settings
 
 
 def queue_of(message: dict[str, Any]) -> tuple[str, int]:
-    """Where a message of a manifest was pulled from."""
+    """Return the queue from which a message of a manifest was pulled."""
     return message.get("pulledFromTopic", message["topic"]), message.get("pulledFromQueueId", message["queueId"])
 
 
@@ -59,7 +59,7 @@ def check_body(body: bytes, expected: dict[str, Any]) -> None:
 
 
 def check_record(record: Record, expected: dict[str, Any]) -> None:
-    """A record says what a manifest says of its message."""
+    """Check that a record agrees with a manifest's message."""
     found = {
         "topic": record.topic, "queueId": record.queue_id, "queueOffset": record.queue_offset,
         "commitLogOffset": record.physical_offset, "storeSize": record.size, "flag": record.flag,
@@ -74,7 +74,7 @@ def check_record(record: Record, expected: dict[str, Any]) -> None:
 
 
 def check_keys(store: MessageStore, manifest: dict[str, Any]) -> None:
-    """Keys find what Apache found."""
+    """Check that look-ups by key have Apache's results."""
     for asked in manifest["queryByKey"]:
         bounds = int(asked["max"]), int(asked["begin"]), int(asked["end"])
         result = at_once(store.lookups.key_steps(asked["topic"], asked["key"], *bounds))
@@ -86,7 +86,7 @@ def check_keys(store: MessageStore, manifest: dict[str, Any]) -> None:
 
 
 class RecordedClock:
-    """Says what the next golden record says."""
+    """A clock that returns the times of the golden records in turn."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -99,7 +99,7 @@ class RecordedClock:
 
 
 def as_new(record: Record) -> NewRecord:
-    """The record as a broker puts it: what only the store can know is not known."""
+    """Return the record as a broker puts it, without the values that the store assigns."""
     properties = record.properties
     for name in GIVEN_BY_THE_STORE:
         value = get_property(properties, name)
@@ -119,7 +119,9 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def check_same_files(ours: Path, golden: Path, folders: Iterable[str]) -> None:
-    """The files of two stores are the same; those of the index but for their names, which say when they were made."""
+    """Check that the files of two stores are equal; names of index files may differ, because they contain the creation
+    time.
+    """
     for folder in folders:
         assert files_below(ours / folder) == files_below(golden / folder)
     assert list(files_below(ours / "index").values()) == list(files_below(golden / "index").values())

@@ -69,7 +69,7 @@ def test_every_record_has_the_bits_we_would_give_it_and_is_selected_by_them(root
 
 
 def check_selection(store: MessageStore, queue_id: int, table: ConsumerFilters, group: str) -> None:
-    """Reading by bits gives what reading by records gives."""
+    """Check that reads by filter bits return the same as reads by records."""
     entry = table.find(TOPIC, group)
     assert entry is not None
     _, accept, accept_unit, _ = by_entry(entry, table)

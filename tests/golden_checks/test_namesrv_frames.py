@@ -1,7 +1,7 @@
-"""Apache's recorded name-server conversations, held with our name server.
+"""Apache's recorded name-server conversations, repeated with our name server.
 
-Every recorded request is fed to a connection of ours as the bytes it was; our reply has to say what Apache's said.
-What a reply depends on (which broker had registered what) is put into the tables first, from the reply itself.
+Our connection gets every recorded request unchanged, and our reply must equal Apache's. The registrations that a reply
+depends on are put into the tables before, from the reply itself.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Desk:
         return self.reply(exchange)
 
     async def answer(self, exchange: Exchange) -> Command:
-        """As `ask`, for requests that are answered when a file is written."""
+        """Return the reply like `ask`, for requests whose reply waits for a file."""
         ours = self.ask(exchange)
         async with asyncio.timeout(10):
             while ours is None:
@@ -124,7 +124,7 @@ class Desk:
 
 
 def prime(desk: Desk, request: Command, reply: Command) -> None:
-    """Put into the tables what the recorded server must have known."""
+    """Put the data of the recorded server into the tables."""
     if request.code == 105 and reply.code == 0:
         route = ROUTE.loads(reply.body)
         for broker in route.broker_datas:
@@ -147,14 +147,14 @@ OWN_KEYS = {"enableRemoteAdmin", "logLevels", "proxyProtocolTrusted", "requireSi
     "rocketmqHome",
     "serverChannelMaxIdleTimeSeconds",
 }
-"""Settings that are Tianzhou's own, and those of access control and metrics, which only a broker of Apache's shows."""
+"""Tianzhou's own settings, and those of access control and metrics, which Apache shows only at a broker."""
 
 
 def same(code: int, ours: Command, theirs: Command) -> None:
-    """Our reply says what Apache's says."""
+    """Check that our reply equals Apache's."""
     assert (ours.code, ours.opaque, ours.flag) == (theirs.code, theirs.opaque, theirs.flag)
     if theirs.version < V5_0_0 and theirs.remark is not None:
-        assert str(ours.remark).splitlines()[0] == theirs.remark.splitlines()[0]  # the pages linked to have moved
+        assert str(ours.remark).splitlines()[0] == theirs.remark.splitlines()[0]  # the linked pages have moved
     else:
         assert ours.remark == theirs.remark
     assert ours.fields == theirs.fields
@@ -180,7 +180,7 @@ def same(code: int, ours: Command, theirs: Command) -> None:
 def test_clients_and_tools_get_the_replies_of_apache(file: Path, tmp_path: Path) -> None:
     async def main() -> int:
         count = 0
-        kv = Desk(tmp_path)  # what is put into the KV configuration has to be there later
+        kv = Desk(tmp_path)  # values in the KV configuration are needed later
         for exchange in exchanges(file):
             request = decode(exchange.request[4:])
             if exchange.reply is None:

@@ -1,4 +1,4 @@
-"""Every JSON body in the recorded frames decodes; those this package makes as well come out byte for byte."""
+"""Every JSON body in the recorded frames decodes; bodies that this package also encodes come out byte for byte."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_every_body_survives_decoding_and_encoding() -> None:
             assert codec.loads(codec.dumps(value)) == value, body
 
 
-# Members 4.9 does not send; readers of either version accept both forms, so there is one encoder.
+# Members that 4.9 does not send; readers of either version accept both forms, so there is one encoder.
 NEW_MEMBERS = re.compile(
     rb'"heartbeatFingerprint":0,|,"withoutSub":false|,"onlyThisBroker":false|,"enableActingMaster":false'
 )
@@ -148,7 +148,7 @@ CPP_ORDINALS = {
 
 
 def has_members(value: Any, wanted: Any) -> bool:
-    """Whether `value` has all of `wanted`, texts of numbers counting as numbers."""
+    """Whether `value` has all of `wanted`; numbers may be texts."""
     if isinstance(wanted, dict):
         return all(has_members(value.get(key), member) for key, member in wanted.items())
     if isinstance(wanted, list):
@@ -183,7 +183,7 @@ def test_bodies_come_out_byte_for_byte() -> None:
         "members in an order of its own: go 34": 9,
         "members in an order of its own: java 200": 1,
         "members in an order of its own: java 401": 1,
-        # Static topics, controllers, cold data and ACL are carried as plain JSON values.
+        # Static topics, controllers, cold data and ACL are plain JSON values.
         "no encoder for 513": 1,
         "no encoder for 907": 1,
         "no encoder for 2003": 1,

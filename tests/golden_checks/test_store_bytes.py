@@ -1,8 +1,8 @@
-"""The messages of Apache's stores, put again: the files come out the same, byte for byte.
+"""The messages of Apache's stores, put again: the files are equal, byte for byte.
 
-Times, addresses and property bytes are taken from the golden records; what the store adds (offsets, CRC, blanks,
-queue units, index slots, chains and headers, checkpoint) is what is compared. Left out: the names of index files
-(the moment they were made) and `proved.json`, which Apache does not have.
+Times, addresses and property bytes come from the golden records; the comparison covers the store's own data (offsets,
+CRC, blanks, queue units, index slots, chains and headers, checkpoint). Left out: the names of index files (their
+creation time) and `proved.json`, which Apache does not have.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_the_same_messages_make_the_same_files(name: str, tmp_path: Path) -> Non
 
 
 def batch_of(record: Record) -> object:
-    """What members of a batch have in common; single messages differ in it."""
+    """Return the common values of a batch's messages; single messages differ in them."""
     return record.topic, record.queue_id, record.store_timestamp, record.born_timestamp, record.born_port
 
 

@@ -1,4 +1,4 @@
-"""Exports of the stores Apache RocketMQ left behind, against what Apache itself delivered from them."""
+"""Exports of Apache RocketMQ's stores, compared with the messages that Apache itself delivered from them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_import_of_the_export_is_the_same(case: tuple[Path, dict[str, Any]], 
 
 
 def kept(row: dict[str, Any]) -> dict[str, Any]:
-    """What an import keeps."""
+    """Return the fields that an import preserves."""
     place = ("queueOffset", "physicalOffset", "storeTimestamp", "storeHost", "preparedTransactionOffset")
     properties = {name: value for name, value in row["properties"].items() if name not in BOOKKEEPING}
     return {name: value for name, value in row.items() if name not in place} | {"properties": properties}

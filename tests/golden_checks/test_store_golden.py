@@ -1,4 +1,4 @@
-"""Stores that Apache RocketMQ left behind, opened and asked what Apache itself was asked."""
+"""Stores of Apache RocketMQ, opened by ours: the same queries get Apache's answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KILLED = ("basic-killed-5", "basic-killed-4", "basic-killed-pool")
 
 @dataclass
 class Case:
-    """An opened copy of a golden store, and what Apache said about it."""
+    """An opened copy of a golden store, and its manifest."""
 
     name: str
     manifest: dict[str, Any]
@@ -127,7 +127,7 @@ def test_times_lead_to_offsets(case: Case) -> None:
             upper_answer = up_to[-1] if up_to else messages[0][0]
             assert offset == (upper_answer if upper else lower_answer)
         if case.manifest["brokerVersion"] == "5.3.3":
-            # 4.9.7 goes by file times and nearest neighbours; 5.3.3's rule is ours (store.md §14.2).
+            # 4.9.7 uses file times and nearest neighbours; 5.3.3's rule is ours (store.md §14.2).
             assert str(offset) == asked["offset"]
 
 

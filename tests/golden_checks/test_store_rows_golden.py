@@ -1,4 +1,6 @@
-"""Rows read straight from the stores Apache RocketMQ left behind, against what Apache itself delivered from them."""
+"""Rows read directly from the files of Apache RocketMQ's stores, compared with the messages that Apache itself
+delivered.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tianzhou.spark.store.store_files import StoreFiles
 from tianzhou.spark.store.store_rows import Wanted, read_all
 
 GROWN = {"pop"}
-"""Cases in which the broker wrote on after it was asked."""
+"""Cases in which the broker continued to write after the queries."""
 
 
 @pytest.fixture(params=CASES)

@@ -40,7 +40,7 @@ FAMILIES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 
 @dataclass
 class Case:
-    """An unpacked golden store, a copy of it to be opened, and what Apache said about it."""
+    """An unpacked golden store, a copy of it to open, and its manifest."""
 
     name: str
     manifest: dict[str, Any]
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def bitmaps(self) -> Callable[[str, memoryview], bytes]:
-        """What the filters of the golden store's consumers said of each record, by what is stored."""
+        """Return a function from a record to the filter bits that the golden store has for it."""
         known = {}
         for file in self.golden.glob("consumequeue_ext/*/*/*"):
             extensions = file.read_bytes()
@@ -78,7 +78,7 @@ def store(case: Case) -> Iterator[MessageStore]:
 
 
 def numbered(case: Case) -> list[tuple[str, int, int, dict[str, Any]]]:
-    """The manifest's messages with the queue they were pulled from and their offset in it."""
+    """Return the manifest's messages with the queue they were pulled from and their offset in it."""
     found = []
     for queue, messages in groupby(case.manifest["messages"], key=queue_of):
         for number, message in enumerate(messages):
@@ -88,7 +88,7 @@ def numbered(case: Case) -> list[tuple[str, int, int, dict[str, Any]]]:
 
 
 def check_served(store: MessageStore, case: Case) -> None:
-    """Every message of the manifest, at its place."""
+    """Check that every message of the manifest is served, at its position."""
     for queue in case.manifest["queues"]:
         bounds = queue["minOffset"], queue["maxOffset"]
         topic, queue_id = queue["topic"], queue["queueId"]
@@ -141,7 +141,7 @@ def test_tags_select_by_what_the_units_or_their_extensions_say(store: MessageSto
         place = queue["topic"], queue["queueId"]
         messages = [m for m in case.manifest["messages"] if queue_of(m) == place]
         for tag in {m.get("tags") for m in messages} - {None}:
-            # Inner batches come with every tag: only their messages know theirs.
+            # Inner batches match every tag, because only their messages have tags.
             expected = [m["commitLogOffset"] for m in messages if m.get("tags") == tag or "inner" in m]
             found, position = [], queue["minOffset"]
             while position < queue["maxOffset"]:
@@ -171,8 +171,8 @@ def test_times_lead_to_offsets(store: MessageStore, case: Case) -> None:
         if case.name != "bcq" or not upper or place not in stored:
             assert str(offset) == asked["offset"]
         else:
-            # Between two records 5.3.3 answers 0, or the later one, for this kind of queue: from there a group would
-            # read everything again, or too little. Ours is what every other kind of queue says.
+            # Between two records 5.3.3 returns 0, or the later offset, for this kind of queue, so a group would consume
+            # everything again, or too little. Ours returns the same as for every other kind of queue.
             up_to = [number for when, number in stored[place] if when <= timestamp]
             assert offset == (up_to[-1] if up_to else 0)
             if str(offset) != asked["offset"]:
@@ -191,7 +191,7 @@ def test_opening_and_stopping_changes_no_byte(store: MessageStore, case: Case) -
 
 
 def test_lost_queues_are_rebuilt_byte_for_byte(case: Case) -> None:
-    """After a clean stop of ours, after one of Apache's, after a crash, and when only some of the files are gone."""
+    """After a clean stop of ours, after one of Apache's, after a crash, and when only some of the files are lost."""
     doomed = [folder for family in FAMILIES for folder in case.root.joinpath(family).glob("*/*")]
     for lost in ([], doomed[:1], doomed[-1:], doomed):
         for crashed in (False, True):

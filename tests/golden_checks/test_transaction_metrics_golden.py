@@ -1,4 +1,4 @@
-"""`config/transactionMetrics` as 5.3.3 wrote it is read, and comes out byte for byte."""
+"""`config/transactionMetrics` of 5.3.3 is read, and written back byte for byte."""
 
 from __future__ import annotations
 

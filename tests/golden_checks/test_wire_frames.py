@@ -1,4 +1,4 @@
-"""Every recorded frame: it decodes, its header parses, both decoders agree, and we write it back as it was."""
+"""Every recorded frame: it decodes, its header parses, both decoders agree, and encoding gives the same bytes."""
 
 import json
 import struct
@@ -59,14 +59,14 @@ def test_every_frame_decodes_to_what_was_noted() -> None:
 
 
 def writer(header: bytes) -> str:
-    """Who wrote a JSON header, as far as it shows in the bytes."""
+    """Return the writer of a JSON header, as far as the bytes reveal it."""
     if header.endswith(b"\n"):
-        return "C++"  # a newline behind it, a remark without text, no serialize type, numbers bare
+        return "C++"  # a newline after it, a remark without text, no serialize type, numbers bare
     keys = list(json.loads(header))
     if keys != sorted(keys):
         return "Go"  # keys in an order of its own, the fields in random order
     if b'"extFields":{}' in header:
-        return "Java, header class without fields"  # we leave out what is empty
+        return "Java, header class without fields"  # ours omits an empty object
     return "Java"
 
 
@@ -79,7 +79,7 @@ def test_what_java_wrote_we_write_with_the_same_bytes() -> None:
         if kind in ("Java", "binary"):
             assert again == frame, (file, one.header)
         else:
-            # Other writers order and space their JSON differently; the content has to be the same.
+            # Other writers order and space their JSON differently; the content must be equal.
             assert again != frame
             assert decode(again[4:]) == decode(frame[4:])
             left_out[kind] += 1
@@ -87,7 +87,7 @@ def test_what_java_wrote_we_write_with_the_same_bytes() -> None:
 
 
 def answers_with_fields(code: int) -> bool:
-    """Whether a reply with this code carries the response header (wire.md §6.2 for 19 to 21)."""
+    """Whether a reply with this code has the response header (wire.md §6.2 for 19 to 21)."""
     return code in (0, 19, 20, 21)
 
 
@@ -124,12 +124,12 @@ def test_hot_and_general_decoders_agree() -> None:
             assert hot.header == read_reply(answered, general), file
         else:
             assert hot.header == read_header(general), file
-        # Nothing the peer sent is lost: what is left over are defaults it did not send.
+        # All of the peer's fields are present; the additional ones are defaults it did not send.
         text = text_fields(hot)
         defaults = {name: value for name, value in text.items() if name not in general.fields}
         assert {**general.fields, **defaults} == text
         assert all(value in ("0", "false", "true") for value in defaults.values())
-    # Not among them: headers with fields nobody else sends (OnsChannel) and binary ones.
+    # Without headers that have fields of a single writer (OnsChannel), and without binary ones.
     assert hot_kinds == {
         "SendHeaderV2": 187,
         "SendHeader": 32,

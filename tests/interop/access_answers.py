@@ -1,7 +1,7 @@
-"""Who Apache's servers let in: every request code with four kinds of credentials.
+"""Access decisions of Apache's servers: every request code with four kinds of credentials.
 
-What they answered last time is in `access_answers.json`: the least credentials that are let through, by version and
-request code. Write it anew by
+The last answers are in `access_answers.json`: the weakest accepted credentials, by version and request code. Write it
+again by
 `PYTHONPATH=src:tests:tests/contract:tests/form:tests/interop python tests/interop/access_answers.py`, and then the page
 (tests/form/access_matrix.py).
 """
@@ -35,9 +35,9 @@ from frames import Connection, Reply, accepts
 from waiting import until
 
 UNANSWERED = {"4.9.7": frozenset({217, 901, 904}), "5.3.3": frozenset[int]()}
-"""Codes that a version's name server does not know, and leaves without an answer."""
+"""Codes that a version's name server does not know, and leaves without a reply."""
 UNANSWERED_S, ANSWERED_S = 0.5, 30.0
-"""Seconds to wait for an answer that does not come, and for one that does."""
+"""Seconds to wait for a reply that does not come, and for one that does."""
 _LET_IN = {
     (True, True, True, True): EVERYBODY,
     (False, False, True, True): ANY_ACCOUNT,
@@ -64,9 +64,9 @@ class Guarded:
 
     Args:
         namesrv: address of the name server.
-        broker: of the broker.
-        credentials: accounts that it has.
-        unanswered: request codes that the name server does not answer.
+        broker: address of the broker.
+        credentials: accounts of the servers.
+        unanswered: request codes without a reply from the name server.
     """
 
     def __init__(self, namesrv: str, broker: str, credentials: Credentials, unanswered: frozenset[int]) -> None:
@@ -78,7 +78,7 @@ class Guarded:
     def let_in(
         self, requests: Iterable[Asked] = REQUESTS, connect: Callable[[str, float], Connection] = Connection
     ) -> dict[int, str]:
-        """The least credentials that are let through by the server that serves a request, by its code."""
+        """Return the weakest credentials that the serving server accepts, by request code."""
         found: dict[int, str] = {}
         for address, asked in (
             (self._broker, [one for one in requests if one.to != NAMESRV]),
@@ -88,7 +88,7 @@ class Guarded:
         return found
 
     def shown(self, one: Asked) -> Reply:
-        """What the broker answers an account that may ask."""
+        """Return the broker's reply to an account with the permission."""
         reply = self._asked(self._broker, one, Who.PERMITTED, Connection)
         assert reply is not None
         return reply
@@ -111,11 +111,11 @@ class Guarded:
 
 @contextmanager
 def guarded(version: str) -> Iterator[Guarded]:
-    """Start both servers of a version, make accounts, and what requests are about."""
+    """Start both servers of a version, and create accounts and the objects of the requests."""
     kind = KINDS[version]
     credentials = Credentials(kind, REQUESTS)
     conf = _OF_USERS if kind == USERS else {"aclEnable": "true"}
-    # The name server of 5.3.3 takes the same settings, and asks nobody all the same.
+    # The name server of 5.3.3 accepts the same settings, but checks no request.
     namesrv = ApacheNamesrv(version=version, conf=conf if kind == USERS else None)
     broker = None
     try:

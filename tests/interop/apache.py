@@ -35,15 +35,15 @@ PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBu
 """Of every broker: a busy machine is no reason to refuse a send that waited for a second."""
 TLS_OFF: dict[str, object] = {"tls.server.mode": "disabled"}
 TLS_ON: dict[str, object] = {"tls.server.mode": "permissive"}
-"""System properties of a server that takes TLS and plain connections, as Apache's default does."""
-# Unmapping a file reaches into these packages; without them 4.9.7 never lets go of a deleted segment.
+"""System properties of a server that accepts TLS and plain connections, Apache's default."""
+# Unmapping a file reaches into these packages. Without them 4.9.7 never unmaps a deleted segment.
 OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
-# 4.9.7 ends at once when it finds no configuration of its logging below its home.
+# 4.9.7 ends immediately when it finds no logging configuration in its home.
 QUIET = '<configuration><root level="WARN"/></configuration>\n'
 
 
 class TlsConnection(Connection):
-    """A connection over TLS that believes everybody, and shows a certificate when it is given one."""
+    """A TLS connection that accepts every certificate, and presents its own when it has one."""
 
     def __init__(self, address: str, certificate: str | None = None, key: str | None = None) -> None:
         super().__init__(address)
@@ -56,9 +56,9 @@ class TlsConnection(Connection):
 
 
 def _identity(home: Path) -> dict[str, object]:
-    """Properties of a server that has a certificate.
+    """Return the properties of a server with a certificate.
 
-    Without one it makes its own at each start, RSA, which takes more work than all the rest of the start.
+    Without one, it creates an RSA key at each start, which takes more work than the rest of the start.
     """
     certificate, key = Authority(home).issue("server")
     return {"tls.test.mode.enable": "false", "tls.server.certPath": certificate, "tls.server.keyPath": key}
@@ -97,7 +97,7 @@ class _JavaServer:
         logging_file = self.home / "conf" / self.logback
         logging_file.parent.mkdir(exist_ok=True)
         logging_file.write_text(QUIET)
-        # A server that takes TLS loads the classes of TLS and reads its key, a fifth of the work of its start.
+        # A server with TLS loads the classes of TLS and reads its key, a fifth of the work of its start.
         classpath = serving_classpath(self.version)
         properties = {**_identity(self.home), **self.properties} if self.properties else TLS_OFF
         command = [
@@ -126,7 +126,7 @@ class _JavaServer:
             raise RuntimeError(f"{self.main_class} ended with {self._process.returncode}: {self.console()}")
 
     def console(self) -> str:
-        """Return the end of what the process printed."""
+        """Return the end of the process's output."""
         file = self.home / "console.log"
         return file.read_text(errors="replace")[-3000:] if file.exists() else ""
 
@@ -153,9 +153,9 @@ class ApacheNamesrv(_JavaServer):
 
     Args:
         port: The port to listen on; a free one when None.
-        home: Where configuration and logs go; a temporary directory, removed at the end, when None.
+        home: Folder of configuration and logs; a temporary directory, removed at the end, when None.
         version: Which of `toolchain.SERVERS`.
-        properties: System properties of the process, as those of TLS. Without any, the server refuses TLS.
+        properties: System properties of the process, such as those of TLS. Without any, the server refuses TLS.
         conf: Entries of its configuration besides ours.
     """
 
@@ -198,7 +198,7 @@ class ApacheNamesrv(_JavaServer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()  # it has nothing to lose
+        self.kill()  # it has no data to lose
         self._remove_home()
 
 
@@ -206,7 +206,7 @@ class ApacheController(_JavaServer):
     """Apache's controller of 5.3.3, alone in its group.
 
     Args:
-        home: Where configuration, logs and its store go; a temporary directory, removed at the end, when None.
+        home: Folder of configuration, logs and its store; a temporary directory, removed at the end, when None.
     """
 
     main_class = "org.apache.rocketmq.controller.ControllerStartup"
@@ -244,15 +244,15 @@ class ApacheBroker(_JavaServer):
     Args:
         namesrv: Address of the name server.
         port: The port to listen on; the broker also takes its neighbours `port - 2` and `port + 1`.
-        store_dir: The store root, kept at the end; below `home` when None.
+        store_dir: The store root, not removed at the end; below `home` when None.
         conf: Entries of `broker.conf` that override ours.
-        home: Where configuration, logs and offsets go; a temporary directory, removed at the end, when None.
+        home: Folder of configuration, logs and offsets; a temporary directory, removed at the end, when None.
         version: Which of `toolchain.SERVERS`.
-        properties: System properties of the process; with `tls.server.mode=enforcing` its name server is asked by TLS.
-            Without any, the broker refuses TLS.
+        properties: System properties of the process; with `tls.server.mode=enforcing` it connects to its name server by
+            TLS. Without any, the broker refuses TLS.
 
     Attributes:
-        tls_identity: certificate and key to show to a name server that asks for them.
+        tls_identity: certificate and key for a name server that requires them.
         administrator: account that may change settings, when the broker checks accounts.
     """
 
@@ -313,7 +313,7 @@ class ApacheBroker(_JavaServer):
         self.await_registered()
 
     def launch(self) -> None:
-        """Start it, and wait for nothing."""
+        """Start it without waiting."""
         self.store_dir.mkdir(parents=True, exist_ok=True)
         self._launch(self.conf)
 
@@ -362,7 +362,7 @@ class ApacheBroker(_JavaServer):
     def stop(self) -> None:
         """Stop it cleanly: SIGTERM, until the store is closed and the process is gone.
 
-        The broker's own end can hang behind the closed store; then it is killed, which harms nothing.
+        The broker's exit can hang after the store is closed; then it is killed, without loss.
         """
         if self._process is None:
             return

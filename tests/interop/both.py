@@ -15,20 +15,20 @@ from own import OwnBroker
 from toolchain import SERVERS, ToolchainMissingError
 
 LEVELS = " ".join(["1s"] * 18)
-"""`messageDelayLevel`: every step takes a second."""
+"""`messageDelayLevel`: every level is a second."""
 
 
 @contextmanager
 def broker_of(
     kind: str, folder: Path, conf: Mapping[str, object] | None = None, namesrv: ApacheNamesrv | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Addresses of Apache's name server, and of a broker of ours or Apache's.
+    """Yield the addresses of Apache's name server, and of a broker of ours or Apache's.
 
     Args:
         kind: `tianzhou`, `apache`, or a version of Apache's.
-        folder: Where everything goes.
+        folder: Folder for all files.
         conf: Entries of the broker's configuration; delays of a second at every level when None.
-        namesrv: A name server that runs, where no other broker is meanwhile; one that ends with the broker when None.
+        namesrv: A running name server without another broker; when None, one that ends with the broker.
     """
     entries = dict({"messageDelayLevel": LEVELS} if conf is None else conf)
     try:
@@ -46,7 +46,7 @@ def broker_of(
                     conf=entries,
                     version=SERVERS[0] if kind == "apache" else kind,
                 )
-            stack.callback(broker.kill)  # nobody looks at its store
+            stack.callback(broker.kill)  # its store is not needed any more
             broker.start()
             yield namesrv.address, broker.address
     except ToolchainMissingError as error:

@@ -50,13 +50,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def server_kind() -> str:
-    """Who serves: `tianzhou`, or `apache` when `TIANZHOU_INTEROP_SERVER` says so."""
+    """Return the serving broker's kind: `tianzhou`, or `apache` when `TIANZHOU_INTEROP_SERVER` is set to it."""
     return os.environ.get("TIANZHOU_INTEROP_SERVER", "tianzhou")
 
 
 @pytest.fixture(scope="session")
 def namesrv() -> Iterator[ApacheNamesrv]:
-    """Apache's name server of 5.3.3, which all files of a worker share. It forgets a broker that is killed."""
+    """Yield Apache's name server of 5.3.3, which all files of a worker share. It forgets a killed broker."""
     try:
         with ApacheNamesrv() as running:
             yield running
@@ -66,7 +66,7 @@ def namesrv() -> Iterator[ApacheNamesrv]:
 
 @pytest.fixture(scope="module")
 def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A name server and a broker, running for one test module."""
+    """Yield a name server and a broker, running for one test module."""
     try:
         with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False, takes_tls=True) as running:
             yield running
@@ -76,13 +76,13 @@ def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def exchange(server: Server) -> exchanges.Exchange:
-    """The result of the exchange between all strangers."""
+    """Return the result of the exchange between all foreign clients."""
     return exchanges.run(server)
 
 
 @pytest.fixture(scope="module")
 def inspectors(exchange: exchanges.Exchange) -> Iterator[dict[str, Program]]:
-    """A Java program of each version that pulls, views and queries on command."""
+    """Yield a Java program of each version that pulls, views and queries on command."""
     programs: dict[str, Program] = {}
     try:
         for stranger in exchange.present:
@@ -101,7 +101,7 @@ def inspectors(exchange: exchanges.Exchange) -> Iterator[dict[str, Program]]:
 
 @pytest.fixture(scope="module")
 def need(exchange: exchanges.Exchange) -> exchanges.Need:
-    """A function that skips when a stranger is missing and fails when it did not do its part."""
+    """Return a function that skips when a foreign client is missing and fails when it did not do its part."""
 
     def check(*names: str) -> None:
         for name in names:

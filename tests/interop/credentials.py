@@ -1,7 +1,7 @@
-"""One run of every foreign client under access control: first with the right account, then with those that are refused.
+"""One run of every foreign client under access control: first with the right account, then with refused ones.
 
-Everything is started at once, and whatever a client did is looked at by the tests. Java's clients are in one JVM for
-each version (`Access.java`); of both versions one runs with TLS, the other without.
+All clients start at the same time, and the tests check their results. Java's clients share one JVM per version
+(`Access.java`); one version runs with TLS, the other without.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from waiting import until
 NAMES = (*JAVA, GO, CPP, NODE)
 OVER_TLS = {(ACCOUNTS, JAVA[0]), (USERS, JAVA[1])}
 COUNT = 10
-"""Messages of each topic that is consumed."""
+"""Messages of each consumed topic."""
 SENDS = dict.fromkeys((*JAVA, GO), 16) | {CPP: 8, NODE: 4}
 CONF: dict[str, object] = {
     "traceTopicEnable": "true",
@@ -38,9 +38,11 @@ CONF: dict[str, object] = {
 }
 MADE = ("send", "push", "dead", "order", "tx", "white", "ask", "trace", "one")
 TOPICS = (*MADE, "new")
-"""What clients may use; the last is made by the first send to it."""
+"""Topics that clients may use; the first send creates the last one."""
 REFUSED = ("wrong", "unsigned", "reader", "outsider")
-"""Who is refused: another's secret, no credentials, an account that may only read, one that may nothing."""
+"""Refused credentials: another account's secret, none, an account with read permission only, one without
+permissions.
+"""
 PATIENCE = 120
 UPDATE_GROUP = 200
 QUERY_MESSAGE = 12
@@ -53,19 +55,19 @@ _GROUP_SETTINGS = {
 
 
 def topic(name: str, noun: str) -> str:
-    """A client's topic."""
+    """Return the name of a client's topic."""
     return f"acl_{noun}_{name}".replace(".", "_").replace("-", "_")
 
 
 def names_in_use() -> tuple[list[str], list[str]]:
-    """Topics and groups of all clients."""
+    """Return topics and groups of all clients."""
     topics = [topic(name, noun) for name in NAMES for noun in TOPICS]
     return topics, [f"{one}_{role}" for one in topics for role in "gl"]
 
 
 @dataclasses.dataclass
 class Run:
-    """What a client did: lines by step, or the error that ended it."""
+    """The results of a client: lines by step, or the error that ended it."""
 
     lines: dict[str, list[Line]] = dataclasses.field(default_factory=dict)
     error: BaseException | None = None
@@ -91,13 +93,13 @@ def start(name: str, servers: Guarded, account: Account | None, *arguments: obje
 
 
 def prepare(name: str, servers: Guarded) -> list[str]:
-    """Make the topics of a client, and put what it is to consume into them; gives unique keys of one topic."""
+    """Create the topics of a client, and send the messages it will consume; return unique keys of one topic."""
     for noun in MADE:
         servers.make_topic(topic(name, noun))
     keys = []
     for noun in ("push", "order", "dead"):
         for i in range(COUNT if noun != "dead" else 1):
-            # C++ and Node refuse the message 5 of that topic until it is dead.
+            # C++ and Node refuse message 5 of that topic until it becomes a dead letter.
             index = 5 if noun == "dead" else i
             key = uuid.uuid4().hex.upper()
             keys += [key] if noun == "push" else []
@@ -106,14 +108,14 @@ def prepare(name: str, servers: Guarded) -> list[str]:
     group = f"{topic(name, 'dead')}_g"
     assert servers.ask(UPDATE_GROUP, body=json.dumps({"groupName": group, **_GROUP_SETTINGS}).encode()).code == 0
     if name == GO:
-        # It looks at a retry topic that comes to be while it runs only 20 s later; Java's are made by the heartbeat.
+        # It notices a retry topic created during its run only after 20 s; Java's are created by the heartbeat.
         for noun in ("push", "dead"):
             servers.make_topic(f"%RETRY%{topic(name, noun)}_g")
     return keys
 
 
 def run_right(name: str, servers: Guarded) -> Run:
-    """Let a client do all it can with the account that may."""
+    """Let a client run all its operations with the permitted account."""
     run = Run()
     try:
         run.unique_keys = prepare(name, servers)
@@ -130,7 +132,7 @@ class Steps:
 
     Args:
         name: The client.
-        servers: Who is asked.
+        servers: The servers it uses.
     """
 
     def __init__(self, name: str, servers: Guarded) -> None:
@@ -144,7 +146,7 @@ class Steps:
         self.program.give(f"{id_ or step} {key} {secret} {step} {topic(self._name, noun)} {count}")
 
     def end(self, *ids: str) -> dict[str, list[Line]]:
-        """Wait until steps have ended; gives their lines."""
+        """Wait until steps have ended; return their lines."""
         for id_ in ids:
             self.program.wait_for(
                 lambda lines, id_=id_: any(one["event"] == "end" and one["id"] == id_ for one in lines), PATIENCE, id_
@@ -157,7 +159,7 @@ def _java(name: str, servers: Guarded, run: Run) -> None:
     steps = Steps(name, servers)
     with steps.program:
         steps.program.await_start()
-        # Alone, while classes are loaded: a client gives up a route after three seconds of waiting for others.
+        # Run it alone while classes are loaded: a client abandons a route look-up after three seconds.
         steps.begin("send", "send", 4, APPLICATION)
         run.lines |= steps.end("send")
         for step, noun, count in (
@@ -199,7 +201,7 @@ def _go(name: str, servers: Guarded, run: Run) -> None:
         with start(name, servers, APPLICATION, "produce", servers.namesrv, send, f"{send}_p", 0, *modes) as producing:
             run.lines["send"] = producing.finish()
         run.lines["one"] = _one(name, servers, APPLICATION, "new")
-        # Its pull consumer asks name servers without a signature.
+        # Its pull consumer sends unsigned requests to name servers.
         pulling = start(name, servers, APPLICATION, "poll", servers.open_namesrv, f"{send}_l", send)
         stack.enter_context(pulling)
         transacting.await_start()
@@ -208,7 +210,7 @@ def _go(name: str, servers: Guarded, run: Run) -> None:
         if by_address is not None:
             until(lambda: servers.stored(white) == 2, "the address is enough to commit", within_s=PATIENCE, every_s=0.1)
             run.lines["white"] = by_address.finish()
-        # What it sends back itself comes again much later.
+        # Messages that it sends back itself arrive much later.
         pulling.wait_for(
             lambda lines: {line["i"] for line in taken(lines)} == set(range(SENDS[name])), PATIENCE, "not all is pulled"
         )
@@ -256,12 +258,12 @@ def _await_consumed(name: str, servers: Guarded, run: Run, consuming: dict[str, 
 
 
 def taken(lines: Sequence[Line]) -> list[Line]:
-    """What was received."""
+    """Return the lines of received messages."""
     return [line for line in list(lines) if line["event"] == "received"]
 
 
 def done(lines: Sequence[Line]) -> set[int]:
-    """What was received and not refused."""
+    """Return the numbers of received messages that were not refused."""
     return {line["i"] for line in taken(lines) if not line["failed"]}
 
 
@@ -282,7 +284,7 @@ def await_traces(servers: Guarded, keys: Sequence[str], kinds: set[str]) -> None
 
 
 def run_refused(name: str, servers: Guarded) -> Run:
-    """Let a client try with each of the accounts that may not: send one message, and consume."""
+    """Let a client try with each of the unpermitted accounts: send one message, and consume."""
     run = Run()
     try:
         if name in JAVA:
@@ -305,7 +307,7 @@ def run_refused(name: str, servers: Guarded) -> Run:
             for who in REFUSED:
                 arguments = ("take", servers.namesrv, "plain", f"{push}_l", push, 1)
                 consuming[who] = stack.enter_context(start(name, servers, ACCOUNT_OF[who], *arguments))
-            # Whoever may read has read all by then, and the others would have.
+            # A reader with permission has read all messages at this point, and other readers would have, too.
             consuming["reader"].wait_for(lambda lines: done(lines) == set(range(COUNT)), PATIENCE, "not all arrived")
             for who, program in consuming.items():
                 run.lines[f"push-{who}"] = list(program.lines)
@@ -337,6 +339,6 @@ def _one(name: str, servers: Guarded, account: Account, noun: str) -> list[Line]
 
 @contextmanager
 def of_all(work: Callable[[str, Guarded], Run], servers: Guarded) -> Iterator[dict[str, Future[Run]]]:
-    """Let all clients work at the same time."""
+    """Let all clients run at the same time."""
     with ThreadPoolExecutor(len(NAMES)) as pool:
         yield {name: pool.submit(work, name, servers) for name in NAMES}

@@ -1,4 +1,4 @@
-"""The exchange: every stranger consumes while every stranger sends; one run yields the whole matrix."""
+"""The exchange: every foreign client consumes while every foreign client sends; one run yields the whole matrix."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from toolchain import ToolchainMissingError
 QUEUES = 4
 Need = Callable[..., None]
 MADE = 20
-"""Messages sent to a topic that was not there."""
+"""Messages sent to a topic that did not exist."""
 AT_A_TIME = 2
-"""Senders; the more there are, the more messages a pull of each of the many consumers brings."""
+"""Number of concurrent senders; with more senders, a pull of each of the many consumers returns more messages."""
 ROUNDS = 10
 READY_TIMEOUT = 120
 COMPLETE_TIMEOUT = 180
@@ -30,15 +30,15 @@ SETTLE_SECONDS = 2.5
 
 @dataclass
 class Exchange:
-    """What was sent and received.
+    """The sent and received messages.
 
     Attributes:
-        server: Who served it.
-        missing: Strangers that this machine cannot run, with the reason.
-        broken: Strangers that did not do their part, with the reason.
-        sent: Lines of event `sent`, by stranger.
-        made: Lines of event `sent` to a topic that was not there, by stranger.
-        lines: All lines of the consuming program, by stranger.
+        server: The serving broker.
+        missing: Foreign clients that this machine cannot run, with the reason.
+        broken: Foreign clients that did not do their part, with the reason.
+        sent: Lines of event `sent`, by client.
+        made: Lines of event `sent` to a topic that did not exist, by client.
+        lines: All lines of the consuming program, by client.
     """
 
     server: Server
@@ -50,11 +50,11 @@ class Exchange:
 
     @property
     def present(self) -> list[Stranger]:
-        """The strangers that take part."""
+        """Return the participating foreign clients."""
         return [stranger for name, stranger in STRANGERS.items() if name not in self.missing]
 
     def received(self, consumer: str, role: str, topic: str) -> list[Line]:
-        """Return what a stranger's consumers of a role received from a topic."""
+        """Return the messages that a client's consumers of a role received from a topic."""
         return [line for line in received(self.lines[consumer], topic=topic) if line["consumer"].startswith(role)]
 
 
@@ -100,7 +100,7 @@ def _send_on_command(program: Program, group: str, topic: str, first: int, modes
 
 
 def broadcast_topics(exchange: Exchange, stranger: Stranger) -> list[str]:
-    """Return the topics of a stranger's broadcasting consumers: its own and the Go client's."""
+    """Return the topics of a client's broadcasting consumers: its own and the Go client's."""
     return [other.topic for other in exchange.present if other is stranger or other.name.startswith("go")]
 
 
@@ -115,7 +115,7 @@ def _missing() -> dict[str, str]:
 
 
 def _specs(exchange: Exchange, stranger: Stranger) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (role, group, topics) of each consumer of a stranger."""
+    """Yield (role, group, topics) of each consumer of a client."""
     topics = [other.topic for other in exchange.present]
     for _ in range(stranger.members):
         yield "clustering", stranger.group("clustering"), topics
@@ -126,9 +126,9 @@ def _specs(exchange: Exchange, stranger: Stranger) -> Iterator[tuple[str, str, l
 
 
 def _await_readiness(exchange: Exchange, programs: dict[str, Program]) -> None:
-    """Send rounds of probes until one round reaches every consumer as it should.
+    """Send rounds of probes until one round reaches every consumer correctly.
 
-    Then queues are shared out for good, and clients that start at the end of a queue miss nothing.
+    Then the queue assignment is final, and clients that start at the end of a queue miss no message.
     """
     for program in programs.values():
         program.await_start()
@@ -148,7 +148,7 @@ def _await_readiness(exchange: Exchange, programs: dict[str, Program]) -> None:
 
 
 def _unready(exchange: Exchange, programs: dict[str, Program], number: int) -> list[str]:
-    """Return the roles whose consumers did not receive that round of probes as they should."""
+    """Return the roles whose consumers did not receive that round of probes correctly."""
     return [
         f"{stranger.name} {role}"
         for stranger in exchange.present
@@ -178,9 +178,9 @@ def _unready_roles(exchange: Exchange, stranger: Stranger, lines: list[Line], pr
 
 
 def _await_completion(exchange: Exchange, programs: dict[str, Program]) -> None:
-    """Wait until everybody has everything, then a little longer for what nobody should get.
+    """Wait until all clients have all messages, then a little longer for unexpected ones.
 
-    Who stays behind is found out by the tests, pair by pair.
+    The tests detect slow clients, pair by pair.
     """
     deadline = time.monotonic() + COMPLETE_TIMEOUT
     for stranger in exchange.present:
@@ -203,7 +203,7 @@ def _await_completion(exchange: Exchange, programs: dict[str, Program]) -> None:
 
 
 def fails_first(i: int) -> bool:
-    """Return whether the retry consumer refuses message i at first sight."""
+    """Whether the retry consumer refuses message i the first time."""
     return i % 100 == 7
 
 

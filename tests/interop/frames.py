@@ -1,6 +1,6 @@
-"""Just enough of the remoting protocol to look at a server from outside: one JSON frame, one reply.
+"""A minimal client of the remoting protocol for black-box checks: one JSON frame, one reply.
 
-It shares no line with the package under test, so that both cannot be wrong in the same way.
+It shares no code with the package under test, so that both cannot have the same error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
 
 @dataclass(frozen=True)
 class Account:
-    """Who signs a request."""
+    """The account that signs a request."""
 
     access_key: str
     secret_key: str
@@ -56,7 +56,7 @@ class Connection:
         host, _, port = address.rpartition(":")
         self.address = address
         self._socket = socket.create_connection((host, int(port)), timeout=timeout)
-        # A request leaves in one piece and is answered before the next one: nothing is gained by waiting for more.
+        # Each request is written at once and waits for its reply, so delaying small packets has no advantage.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._opaque = 0
 
@@ -76,7 +76,7 @@ class Connection:
     ) -> Reply:
         """Send one request, signed for an account if there is one, and return the reply.
 
-        What the server asks meanwhile is passed over.
+        Requests of the server meanwhile are ignored.
         """
         if account is not None:
             fields = signed(account, fields or {}, body)
@@ -114,13 +114,13 @@ def call(
     language: str = "OTHER",
     account: Account | None = None,
 ) -> Reply:
-    """Send one request over a connection of its own and return the reply."""
+    """Send one request over a new connection and return the reply."""
     with Connection(address, timeout) as connection:
         return connection.call(code, fields, body, language, account)
 
 
 def signed(account: Account, fields: Mapping[str, object], body: bytes) -> dict[str, object]:
-    """Header fields with an account's signature over their values, in the order of their names, and the body."""
+    """Return header fields with an account's signature over their values, in the order of their names, and the body."""
     found = {**fields, "AccessKey": account.access_key}
     content = "".join(str(found[name]) for name in sorted(found)).encode() + body
     mac = hmac.digest(account.secret_key.encode(), content, "sha1")
@@ -128,7 +128,7 @@ def signed(account: Account, fields: Mapping[str, object], body: bytes) -> dict[
 
 
 def route(namesrv: str, topic: str) -> dict[str, Any] | None:
-    """Return the route of a topic as the name server tells it, or None when it has none."""
+    """Return the route of a topic from the name server, or None when it has none."""
     reply = call(namesrv, GET_ROUTE, {"topic": topic})
     return reply.json() if reply.code == SUCCESS else None
 
@@ -140,7 +140,7 @@ def masters(namesrv: str, topic: str) -> list[str]:
 
 
 def accepts(address: str) -> bool:
-    """Return whether a server listens at an address."""
+    """Whether a server listens at an address."""
     host, port = address.rsplit(":", 1)
     try:
         with socket.create_connection((host, int(port)), timeout=5):

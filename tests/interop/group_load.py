@@ -1,4 +1,4 @@
-"""What is sent to a group while members come and go, and what each of them has of it then."""
+"""Load on a group while members join and leave, and the comparison of each member's messages."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ ALL_TOPICS = 21
 
 
 def create_topic(running: Group) -> None:
-    """Make the topic, and wait until all members know it."""
+    """Create the topic, and wait until all members have it."""
     frames.create_topic(running.namesrv, running.members[running.leader()].address, TOPIC, QUEUES)
     for member in running.members:
-        # Apache's followers look at the leader's table every ten seconds.
+        # Apache's followers copy the leader's table every ten seconds.
         until(lambda a=member.address: _queues(a) == QUEUES, "all know the topic", within_s=60)
 
 
 def _queues(address: str) -> int:
-    """How many queues a member's table has of the topic; 0 without it."""
+    """Return the number of the topic's queues in a member's table; 0 without the topic."""
     table = frames.call(address, ALL_TOPICS).json()["topicConfigTable"]
     return int(table.get(TOPIC, {}).get("writeQueueNums", 0))
 
 
 def ends(address: str) -> list[int] | None:
-    """Offsets behind the last message of each queue at a member; None while it does not know the topic."""
+    """Return the end offset of each queue at a member; None while it does not have the topic."""
     replies = [frames.call(address, 30, {"topic": TOPIC, "queueId": queue}) for queue in range(QUEUES)]
     return [int(reply.fields["offset"]) for reply in replies] if all(reply.code == 0 for reply in replies) else None
 
 
 def await_caught_up(running: Group, number: int) -> None:
-    """Wait until a member has what the leader has now."""
+    """Wait until a member has all messages that the leader has now."""
     wanted = ends(running.members[running.leader()].address)
     assert wanted is not None
 
@@ -57,13 +57,13 @@ def await_caught_up(running: Group, number: int) -> None:
 
 
 class Load:
-    """Sends from a thread until it is stopped, and remembers what was acknowledged.
+    """Sends from a thread until it is stopped, and records the acknowledged messages.
 
     Args:
         namesrv: address of the name server.
-        prefix: of the bodies, so that none is another load's.
-        pause_s: seconds between two sends. Without a pause the load and the members take all processors, of which the
-            elections that tests wait for need a part.
+        prefix: prefix of the bodies, so that loads have different ones.
+        pause_s: seconds between two sends. Without a pause the load and the members use all processors, and elections
+            are too slow for the tests.
     """
 
     def __init__(self, namesrv: str, prefix: str = "", pause_s: float = PAUSE_S) -> None:
@@ -107,7 +107,7 @@ class Load:
 
 
 def stored(address: str) -> list[bytes]:
-    """Bodies of all messages of the topic at a member, queue by queue; no offset may be there twice."""
+    """Return the bodies of all messages of the topic at a member, queue by queue; fail if an offset exists twice."""
     bodies = []
     for queue in range(QUEUES):
         end = int(frames.call(address, 30, {"topic": TOPIC, "queueId": queue}).fields["offset"])
@@ -132,13 +132,16 @@ def stored(address: str) -> list[bytes]:
 
 
 def entries_of(member: OwnBroker | ApacheBroker) -> bytes:
-    """The bytes of a member's log, without what is not written yet."""
+    """Return the bytes of a member's log, without the unwritten rest."""
     (folder,) = member.store_dir.glob("dledger-*/data")
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir())).rstrip(b"\0")
 
 
 def equal_logs(running: Group) -> bool:
-    """Whether all members have the same entries. What Apache's serve of them is another matter: its queues may have
-    one offset for two messages after a change of leader (docs/adr/0015)."""
+    """Whether all members have the same entries.
+
+    Queues are not compared: those of Apache's members may have one offset for two messages after a change of leader
+    (docs/adr/0015).
+    """
     first, *others = map(entries_of, running.members)
     return all(other == first for other in others)

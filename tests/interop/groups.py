@@ -21,7 +21,7 @@ from waiting import until
 OURS = "tianzhou"
 NAME = "broker-a"
 QUICK_ELECTIONS: dict[str, object] = {"dLegerHeartBeatTimeIntervalMs": 500, "dLegerMaxHeartBeatLeak": 8}
-"""Settings of groups of our members alone: they miss a dead leader after 4 s, and by default after 6 s."""
+"""Settings of groups with only our members: they detect a dead leader after 4 s, and by default after 6 s."""
 LINKS = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "links.py"
 MEMBERS_OF = 901
 """GET_BROKER_MEMBER_GROUP"""
@@ -92,9 +92,9 @@ class Group:
 
     Attributes:
         namesrv: address of the name server.
-        folder: where each member has its folder.
+        folder: parent folder of the members' folders.
         conf: settings of every member.
-        members: by their place in the group; n0 is the first.
+        members: by their number in the group; n0 is the first.
         kinds: kind of each member: `tianzhou`, or a version of Apache's broker.
         links: links between the members, for tests that cut them.
     """
@@ -109,10 +109,10 @@ class Group:
     links: Links | None = None
 
     def make(self, kinds: Sequence[str]) -> None:
-        """Make the members, none of which is started.
+        """Create the members without starting them.
 
         Args:
-            kinds: what each is to be.
+            kinds: kind of each member.
         """
         own_ports = server_ports(len(kinds))
         self.peers = ";".join(f"n{i}-{HOST}:{own_ports + i}" for i in range(len(kinds)))
@@ -123,7 +123,7 @@ class Group:
         self.members = [self.member(i, kind) for i, kind in enumerate(kinds)]
 
     def member(self, number: int, kind: str) -> OwnBroker | ApacheBroker:
-        """A member over its own folder, not started; whoever had the folder before may have been of another kind."""
+        """Return a member on its folder, not started; the folder's previous member may be of another kind."""
         self.kinds[number] = kind
         store = self.folder / f"n{number}"
         conf = {
@@ -143,10 +143,10 @@ class Group:
         )
 
     def grow(self, kinds: Sequence[str]) -> None:
-        """Stop all members cleanly, and write further ones into everybody's list; nobody is started.
+        """Stop all members cleanly, and add further ones to every member's list; no member is started.
 
         Args:
-            kinds: what each further member is to be.
+            kinds: kind of each further member.
         """
         for member in self.members:
             member.stop()
@@ -163,13 +163,13 @@ class Group:
         self.leader()
 
     def replace(self, number: int, kind: str) -> None:
-        """Stop a member cleanly and go on over its folder with one of another kind."""
+        """Stop a member cleanly and start one of another kind on its folder."""
         self.members[number].stop()
         self.members[number] = self.member(number, kind)
         self.members[number].launch()
 
     def registered(self) -> dict[int, str]:
-        """Addresses by broker id, as the name server has them."""
+        """Return the addresses at the name server by broker id."""
         reply = call(self.namesrv, MEMBERS_OF, {"clusterName": "DefaultCluster", "brokerName": NAME})
         if reply.code != 0 or not reply.body:
             return {}
@@ -177,11 +177,11 @@ class Group:
         return {int(number): address for number, address in found.get("brokerAddrs", {}).items()}
 
     def leader(self, *, other_than: int | None = None, within_s: float = 120) -> int:
-        """Number of the member that is the master and takes messages; waits until there is one.
+        """Wait for a master that accepts messages, and return its number.
 
         Args:
-            other_than: a member that was it before.
-            within_s: for how long.
+            other_than: number of the previous master.
+            within_s: limit in seconds.
         """
 
         def found() -> int | None:
@@ -194,7 +194,7 @@ class Group:
         return until(found, "the group has a master", within_s=within_s, every_s=0.1) - 1
 
     def sends(self, address: str, topic: str = "probe", body: bytes = b"?") -> Reply | None:
-        """Reply of a member to a send that it acknowledges; None when it does not."""
+        """Return a member's reply to an acknowledged send; None when the send fails."""
         fields = {
             "producerGroup": "probe", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 1,
             "queueId": 0, "sysFlag": 0, "bornTimestamp": 0, "flag": 0, "reconsumeTimes": 0, "unitMode": "false",
@@ -219,8 +219,8 @@ def group(
     """Run a group with its name server.
 
     Args:
-        folder: for its files.
-        kinds: what each member is.
+        folder: folder for its files.
+        kinds: kind of each member.
         conf: settings of every member.
         links: links between the members, for tests that cut them.
     """

@@ -1,4 +1,4 @@
-"""Servers that check who asks, of either kind of access control, and the accounts that they know."""
+"""Servers with either kind of access control, and their accounts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from waiting import until
 
 ACCOUNTS, USERS = "accounts", "users"
 KINDS = (ACCOUNTS, USERS)
-"""`plain_acl.yml` of RocketMQ 4.x, and the users and policies of 5.3."""
+"""Kinds of access control: `plain_acl.yml` of RocketMQ 4.x, and the users and policies of 5.3."""
 VERSIONS = {ACCOUNTS: "4.9.7", USERS: "5.3.3"}
-"""Whose kind it is."""
+"""Version of Apache's server with each kind."""
 REFUSED = {ACCOUNTS: 1, USERS: 16}
-"""The code of a refusal."""
+"""Response code of a refusal, by kind."""
 ADMIN = Account("administrator", "admin-secret")
 APPLICATION = Account("application", "app-secret")
-"""Who may send to and consume the topics of the tests, with their groups, and nothing else."""
+"""Account that may only send to and consume the topics of the tests, with their groups."""
 READER = Account("only-reads", "reader-secret")
-"""Who may consume them."""
+"""Account that may only consume these topics."""
 OUTSIDER = Account("outsider", "outsider-secret")
-"""Who is known, and may nothing."""
+"""Account without permissions."""
 BY_ADDRESS = Account("by-address", "another-secret")
-"""An account of 4.x that its address alone lets in: its secret is another one in the file."""
+"""Account of 4.x that is accepted by its address alone: the file has another secret."""
 TRACES = "RMQ_SYS_TRACE_TOPIC"
 CREATE_USER, CREATE_ACL = 3001, 3006
 RUNTIME_INFO, MAX_OFFSET, QUERY_OFFSET = 28, 30, 14
@@ -52,7 +52,7 @@ _USERS_CONF: dict[str, object] = {
 
 @dataclasses.dataclass(frozen=True)
 class Guarded:
-    """A broker that checks who asks.
+    """A broker with access control.
 
     Attributes:
         kind: Which of `KINDS`.
@@ -60,7 +60,7 @@ class Guarded:
             5.3.3 does not here.)
         open_namesrv: One that answers routes and lists to every peer: ours by default, and all of Apache's.
         broker: The broker's address.
-        logs: What our servers print; empty with Apache's.
+        logs: Output files of our servers; empty with Apache's.
     """
 
     kind: str
@@ -70,16 +70,16 @@ class Guarded:
     logs: tuple[Path, ...]
 
     def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Reply:
-        """What the broker says to the administrator."""
+        """Return the broker's reply to the administrator."""
         return call(self.broker, code, fields, body, account=ADMIN)
 
     def refusals(self) -> list[str]:
-        """Lines of the servers about what they have refused."""
+        """Return the log lines of the servers about refused requests."""
         lines = [line for log in self.logs for line in log.read_text(errors="replace").splitlines()]
         return [line for line in lines if " refused " in line]
 
     def make_topic(self, topic: str, queues: int = 1) -> None:
-        """Create a topic, and wait until its route is told."""
+        """Create a topic, and wait until name servers have its route."""
         fields: dict[str, object] = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6,
             "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
@@ -90,12 +90,12 @@ class Guarded:
             until(partial(_is_routed, namesrv, topic), f"{topic} is routed")
 
     def stored(self, topic: str, queues: int = 1) -> int:
-        """How many messages a topic has had; 0 if there is none."""
+        """Return the number of messages that a topic has had; 0 without the topic."""
         replies = [self.ask(MAX_OFFSET, {"topic": topic, "queueId": queue}) for queue in range(queues)]
         return sum(int(reply.fields["offset"]) for reply in replies if reply.code == 0)
 
     def committed(self, group: str, topic: str) -> int | None:
-        """What a group has committed of a topic's first queue; None if it has not."""
+        """Return a group's committed offset of a topic's first queue; None without one."""
         reply = self.ask(QUERY_OFFSET, {"consumerGroup": group, "topic": topic, "queueId": 0})
         return int(reply.fields["offset"]) if reply.code == 0 else None
 
@@ -105,7 +105,7 @@ def _is_routed(namesrv: str, topic: str) -> bool:
 
 
 def plain_accounts(topics: Sequence[str], groups: Sequence[str]) -> str:
-    """A `plain_acl.yml` with the five accounts."""
+    """Return a `plain_acl.yml` with the five accounts."""
     lines = ["accounts:", f"- accessKey: {ADMIN.access_key}", f"  secretKey: {ADMIN.secret_key}", "  admin: true"]
     lines += [f"- accessKey: {BY_ADDRESS.access_key}", "  secretKey: address-secret", "  whiteRemoteAddress: 127.0.0.*"]
     for account, permission in ((APPLICATION, "PUB|SUB"), (READER, "SUB"), (OUTSIDER, "")):
@@ -126,13 +126,13 @@ def guarded(
     groups: Sequence[str],
     conf: Mapping[str, object] | None = None,
 ) -> Iterator[Guarded]:
-    """Run servers that know the accounts.
+    """Run servers with the accounts.
 
     Args:
         server_kind: `tianzhou` or `apache`.
         kind: Which of `KINDS`.
-        folder: Where everything goes.
-        topics: What `APPLICATION` and `READER` may use; with users all that have the first's beginning up to `_`.
+        folder: Folder for all files.
+        topics: Topics of `APPLICATION` and `READER`; with users, all topics with the first one's prefix up to `_`.
         groups: Their groups, in the same way.
         conf: Further settings of the broker.
     """
@@ -163,7 +163,7 @@ def _ours(
     unchecking = stack.enter_context(name_server(folder / "open", entries, ADMIN))
     broker = OwnBroker(unchecking, folder / "store", folder / "broker", {**entries, **conf})
     broker.conf["namesrvAddr"] = f"{checking};{unchecking}"
-    stack.callback(broker.kill)  # nobody looks at its store
+    stack.callback(broker.kill)  # its store is not needed any more
     broker.start()
     logs = (*(folder / name / "namesrv.log" for name in ("checking", "open")), broker.home / "console.log")
     return Guarded(kind, checking, unchecking, broker.address, logs)

@@ -10,12 +10,12 @@ import toolchain
 
 
 def ask_java(program: str, version: str, lines: list[str], home: Path) -> list[str]:
-    """Put questions to a program, one line each, and return its answers, one line each.
+    """Send input lines to a program, and return one answer line for each.
 
     Args:
         program: Its class, in `java/src`.
         version: Of Apache's client.
-        lines: The questions.
+        lines: The input lines.
         home: A folder it may write to.
     """
     try:

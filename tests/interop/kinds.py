@@ -1,4 +1,4 @@
-"""Messages of every kind that both versions of Apache's broker know, sent frame by frame."""
+"""Messages of every kind that both versions of Apache's broker support, sent frame by frame."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RETRY, DEAD = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
 WAITING, HALF = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"
 QUEUES = 2
 LEVELS = "1s 3s 1h"
-"""What `messageDelayLevel` has to be: delivered at once, in the next broker's time, and never."""
+"""Value of `messageDelayLevel`: delivered immediately, under the next broker, and never."""
 
 
 @dataclass(frozen=True)
 class Undecided:
-    """A half message that nobody has decided on yet."""
+    """A half message without a decision."""
 
     body: bytes
     place: Place
@@ -35,7 +35,7 @@ class Undecided:
 
 @dataclass
 class Sent:
-    """What was sent, and what has to come of it.
+    """The sent messages, and their expected results.
 
     Attributes:
         plain: bodies by queue, in the order of their acknowledgements.
@@ -44,8 +44,8 @@ class Sent:
         retried: bodies that were sent back, each once.
         dead: bodies that were sent back for the last time.
         undecided: half messages.
-        halves: where half messages are in the log, decided or not.
-        never: bodies that must not be seen by any consumer.
+        halves: log offsets of half messages, decided or not.
+        never: bodies that must not reach any consumer.
         keys: topic and key of messages.
     """
 
@@ -61,7 +61,7 @@ class Sent:
 
     @property
     def tags(self) -> list[tuple[Queue, str]]:
-        """What is asked for by tag."""
+        """Return queues and tag expressions for filtered pulls."""
         return [((PLAIN, n), tag) for n in range(QUEUES) for tag in ("tag0", "tag1 || 标签", "none")]
 
 
@@ -69,9 +69,9 @@ class Writer:
     """Sends messages of every kind to one broker.
 
     Args:
-        asker: The connection.
-        sent: The book to enter them in.
-        name: Makes this round's messages different from another's.
+        asker: Connection to the broker.
+        sent: Record of the sent messages.
+        name: Name that distinguishes this round's messages.
     """
 
     def __init__(self, asker: Asker, sent: Sent, name: str) -> None:
@@ -81,7 +81,7 @@ class Writer:
         self._count = 0
 
     def create(self) -> None:
-        """Create topics and group."""
+        """Create the topics and the group."""
         for topic in (PLAIN, LATER, DECIDED):
             self._sender.done(
                 CREATE_TOPIC, topic=topic, defaultTopic="TBW102", readQueueNums=QUEUES, writeQueueNums=QUEUES,
@@ -91,7 +91,7 @@ class Writer:
         self._sender.done(CREATE_GROUP, json.dumps(group).encode())
 
     def write(self) -> None:
-        """One message, or some, of every kind."""
+        """Send one or more messages of every kind."""
         for number in range(24):
             properties = {"TAGS": f"tag{number % 3}"} if number % 4 else {"TAGS": "标签", "colour": "grün"}
             if number % 2:
@@ -112,7 +112,7 @@ class Writer:
         self._sent.keys.append((PLAIN, "every"))
 
     def transactions(self) -> bool:
-        """A committed, a rolled back and an undecided transaction; whether the broker serves them."""
+        """Send a committed, a rolled back and an undecided transaction; return whether the broker serves them."""
         for outcome in (COMMIT, ROLLBACK, None):
             body = self._body(f"transaction {outcome}")
             properties = {"TRAN_MSG": "true", "PGROUP": PRODUCER}
@@ -130,7 +130,7 @@ class Writer:
         return True
 
     def decide(self, half: Undecided, outcome: int) -> bool:
-        """Commit a transaction or roll it back; whether the broker serves transactions."""
+        """Commit a transaction or roll it back; return whether the broker serves transactions."""
         unique = half.place.unique
         try:
             self._sender.done(
@@ -151,7 +151,7 @@ class Writer:
         return self._sender.send(PLAIN, queue_id, stored, properties, COMPRESSED if compress else 0)
 
     def _delayed(self, level: int) -> None:
-        """A message for later; level 3 is not delivered while the test runs."""
+        """Send a delayed message; level 3 is not delivered during the test."""
         body = self._body(f"delayed by level {level}")
         key = f"{self._name}-late-{level}"
         self._sender.send(LATER, level % QUEUES, body, {"DELAY": str(level), "KEYS": key})
@@ -159,7 +159,7 @@ class Writer:
         self._sent.keys.append((WAITING, key))
 
     def _sent_back(self, *, level: int, into: list[bytes]) -> None:
-        """A message that its consumer could not handle."""
+        """Send back a message that its consumer could not handle."""
         body = self._body(f"handled in vain, level {level}")
         place = self._plain(0, body, {"TAGS": "tag0"})
         self._sender.send_back(place.log_offset, PLAIN, GROUP, level)
@@ -171,7 +171,7 @@ class Writer:
 
 
 def all_queues() -> list[Queue]:
-    """Every queue that something has been sent to."""
+    """Return every queue with messages."""
     queues = [(topic, n) for topic in (PLAIN, LATER) for n in range(QUEUES)]
     queues += [(WAITING, level) for level in range(3)] + [(RETRY, 0), (DEAD, 0), (DECIDED, 0)]
     return queues

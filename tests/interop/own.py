@@ -1,4 +1,4 @@
-"""Tianzhou's name server and broker as processes under our control, beside those of `apache`, in the same way."""
+"""Tianzhou's name server and broker as processes under our control, with the interface of those in `apache`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STOP_TIMEOUT = 90
 
 
 def spawn(log: Path, *args: object) -> Forked:
-    """Start the `tianzhou` command of this tree. The end of a file gets all that the command prints."""
+    """Start the `tianzhou` command of this tree; append its output to a file."""
     with log.open("ab") as output:
         return _forked([*map(str, args)], output, output)
 
 
 def asked(namesrv: str, *words: str) -> tuple[int, Any]:
-    """Return the exit code of a command, and what it printed as JSON."""
+    """Return the exit code of a command, and its JSON output."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         code = _forked([*words, "-n", namesrv, "-o", "json"], output, errors).wait(120)
         output.seek(0)
@@ -49,12 +49,12 @@ def _forked(args: Sequence[str], output: IO[bytes], errors: IO[bytes]) -> Forked
 def name_server(
     folder: Path, conf: Mapping[str, object] | None = None, account: Account | None = None
 ) -> Iterator[str]:
-    """Run Tianzhou's name server, its files in a folder; gives its address.
+    """Run Tianzhou's name server with its files in a folder; yield its address.
 
     Args:
-        folder: Where its configuration, state and output go.
+        folder: Folder of its configuration, state and output.
         conf: Further entries of its configuration.
-        account: Who asks whether it is there, if it is to be signed.
+        account: Account for the signed check that it is ready; None for an unsigned one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = server_ports()
@@ -82,7 +82,7 @@ class OwnBroker:
     Args:
         namesrv: Address of the name server.
         store_dir: The store root.
-        home: Where configuration and output go.
+        home: Folder of configuration and output.
         conf: Entries of the configuration that override ours.
         port: The port to listen on; a free one when None.
     """
@@ -121,7 +121,7 @@ class OwnBroker:
         self.await_registered()
 
     def launch(self) -> None:
-        """Start it, and wait for nothing."""
+        """Start it without waiting."""
         self.home.mkdir(parents=True, exist_ok=True)
         config_file = self.home / "broker.conf"
         config_file.write_text("".join(f"{key}={value}\n" for key, value in self.conf.items()))
@@ -137,7 +137,7 @@ class OwnBroker:
         def registered() -> bool:
             if process.poll() is not None:
                 raise RuntimeError(f"tianzhou ended with {process.returncode}: {self.console()[-3000:]}")
-            # The address may be routed to since a broker had it that was killed just now.
+            # The name server may still have a route to the address, from a broker that was just killed.
             return self.address in members(self.namesrv, "TBW102") and accepts(self.address)
 
         until(registered, "tianzhou is registered", within_s=START_TIMEOUT, every_s=0.1)
@@ -147,11 +147,11 @@ class OwnBroker:
         return ended or b"ready: " in (self.home / "console.log").read_bytes()[self._printed_before :]
 
     def console(self) -> str:
-        """Return everything that its processes have printed: a line of interest may be followed by many others."""
+        """Return the output of all its processes: a line of interest may be followed by many others."""
         return (self.home / "console.log").read_text(errors="replace")
 
     def stop(self) -> None:
-        """Stop it cleanly; a store that is left open is an error."""
+        """Stop it cleanly; fail if it leaves its store open."""
         if self._process is not None:
             # The broker registers before it is ready. A signal between the two would end it without closing its store.
             until(self._is_ready, "tianzhou is ready", within_s=START_TIMEOUT, every_s=0.1)

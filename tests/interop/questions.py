@@ -1,7 +1,7 @@
-"""What a broker is asked about its store. Two brokers on one store have to give the same answers.
+"""Queries to a broker about its store. Two brokers on one store must give the same answers.
 
-It asks by `frames` and compares bytes, so that it shares nothing with what it examines; only the records it was
-given are taken apart by the package, whose reading of them the golden records prove.
+The queries use `frames` and compare bytes, so that no code is shared with the package under test. Only the returned
+records are decoded by the package, and the golden records prove that decoding.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Queue = tuple[str, int]
 
 
 class Asker:
-    """Asks one broker; `with Asker(address) as asker`.
+    """A connection to one broker for queries; `with Asker(address) as asker`.
 
     Args:
-        address: Of the broker.
+        address: Address of the broker.
     """
 
     def __init__(self, address: str) -> None:
@@ -45,7 +45,7 @@ class Asker:
         self._connection.__exit__()
 
     def ask(self, code: int, body: bytes = b"", /, **fields: object) -> Reply:
-        """Ask anything."""
+        """Send a request and return the reply."""
         return self._connection.call(code, fields, body)
 
     def _offset(self, code: int, queue: Queue, more: dict[str, object] | None = None) -> int:
@@ -54,27 +54,27 @@ class Asker:
         return int(reply.fields["offset"])
 
     def bounds(self, queue: Queue) -> tuple[int, int]:
-        """The minimum and maximum offset of a queue."""
+        """Return the minimum and maximum offset of a queue."""
         return self._offset(MIN_OFFSET, queue), self._offset(MAX_OFFSET, queue)
 
     def at_time(self, queue: Queue, timestamp: int, boundary: str) -> int:
-        """Where a queue was at a time."""
+        """Return the offset of a queue at a time."""
         return self._offset(OFFSET_BY_TIME, queue, {"timestamp": timestamp, "boundaryType": boundary})
 
     def keyed(self, topic: str, key: str, *, end: int = ANY_TIME) -> list[bytes]:
-        """The records that have a key or a unique key."""
+        """Return the records that have a key or a unique key."""
         reply = self.ask(QUERY, topic=topic, key=key, maxNum=MOST, beginTimestamp=0, endTimestamp=end)
         assert reply.code in (SUCCESS, FOUND_NOTHING), (topic, key, reply.code, reply.remark)
         return raw(reply.body)
 
     def view(self, offset: int) -> bytes:
-        """The record at a place of the log."""
+        """Return the record at a position of the log."""
         reply = self.ask(VIEW, offset=offset)
         assert reply.code == SUCCESS, (offset, reply.code, reply.remark)
         return reply.body
 
     def pull(self, queue: Queue, first: int, end: int, tags: str = "*") -> list[bytes]:
-        """The records of a queue from `first` up to `end`, as many pulls as it takes."""
+        """Return the records of a queue from `first` up to `end`, with as many pulls as necessary."""
         found: list[bytes] = []
         while first < end:
             reply = self.ask(
@@ -92,7 +92,7 @@ class Asker:
 
 @dataclass
 class Answers:
-    """What a broker said about some queues.
+    """A broker's answers about some queues.
 
     Attributes:
         bounds: minimum and maximum of each queue.
@@ -100,7 +100,7 @@ class Answers:
         tagged: records that a tag of the queue selects.
         times: `(queue, timestamp, boundary)` and the offset.
         keys: `(topic, key)` and the records.
-        views: a place in the log and the record there.
+        views: a position in the log and the record there.
     """
 
     bounds: dict[Queue, tuple[int, int]] = field(default_factory=dict)
@@ -111,11 +111,11 @@ class Answers:
     views: dict[int, bytes] = field(default_factory=dict)
 
     def decoded(self, queue: Queue) -> list[Record]:
-        """The records of a queue."""
+        """Return the records of a queue."""
         return [record for one in self.records[queue] for record in decode_records(one)]
 
     def bodies(self, topic: str) -> list[bytes]:
-        """The bodies of all records of a topic, as stored."""
+        """Return the stored bodies of all records of a topic."""
         return [bytes(record.body) for queue in self.records if queue[0] == topic for record in self.decoded(queue)]
 
 
@@ -126,7 +126,7 @@ def everything(
     tags: Iterable[tuple[Queue, str]] = (),
     places: Iterable[int] = (),
 ) -> Answers:
-    """Ask for all that is to be the same."""
+    """Query all values that must be equal."""
     answers = Answers()
     for queue in queues:
         answers.bounds[queue] = first, end = asker.bounds(queue)
@@ -146,7 +146,7 @@ def everything(
 
 
 def raw(body: bytes) -> list[bytes]:
-    """Records, still encoded, of a body of records one behind the other."""
+    """Return the encoded records of a body of consecutive records."""
     found = []
     at = 0
     while at < len(body):
@@ -158,7 +158,7 @@ def raw(body: bytes) -> list[bytes]:
 
 
 def await_maximum(asker: Asker, wanted: dict[Queue, int]) -> None:
-    """Wait until queues reach offsets: what is dispatched, or delivered, behind a start or a send."""
+    """Wait until queues reach these offsets, by dispatch or delivery after a start or a send."""
 
     def reached() -> bool:
         return all(asker.bounds(queue)[1] >= offset for queue, offset in wanted.items())
@@ -167,7 +167,7 @@ def await_maximum(asker: Asker, wanted: dict[Queue, int]) -> None:
 
 
 def await_bodies(asker: Asker, queue: Queue, bodies: Iterable[bytes]) -> None:
-    """Wait until a queue has messages of these bodies, whatever else it has."""
+    """Wait until a queue has messages of these bodies, among any others."""
     wanted = set(bodies)
 
     def there() -> bool:

@@ -1,4 +1,4 @@
-"""Requests without a client library: those of tools, field by field, in this order; and what is compared of answers."""
+"""Requests of tools without a client library, field by field, in a fixed order, and the compared parts of replies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Raw(NamedTuple):
 
     Attributes:
         code: its code.
-        to: who is asked.
+        to: `BROKER` or `NAMESRV`.
         fields: header fields.
         body: its body.
-        only: how much of the answer is compared: `code`, or `all`.
+        only: compared part of the reply: `code`, or `all`.
     """
 
     code: int
@@ -72,7 +72,7 @@ FILLED = [
     Raw(29, fields={**T, "queueId": 0, "timestamp": 1 << 60}),
     Raw(29, fields={**T, "queueId": 0, "timestamp": 1 << 60, "boundaryType": "UPPER"}),
     Raw(29, fields={**T, "queueId": 3, "timestamp": 0}),
-    # What clients say of logical queues and of the broker they mean changes nothing where topics have no mapping.
+    # Fields of clients about logical queues and the intended broker have no effect for topics without a mapping.
     Raw(30, fields={**T, "queueId": 0, "lo": "true", "bname": "broker-z"}),
     Raw(31, fields={**T, "queueId": 0, "lo": "false"}),
     Raw(29, fields={**T, "queueId": 0, "timestamp": 0, "lo": "true", "bname": "__syslo__global__"}),
@@ -120,7 +120,7 @@ FILLED = [
     Raw(314, fields={"srcGroup": "RawNobody", "destGroup": "RawClone", **T}),
     Raw(208, fields={"consumerGroup": "RawClone", **T}),
     Raw(315, fields={"statsName": "TOPIC_PUT_NUMS", "statsKey": "RawNowhere"}),
-    # Nothing in Apache's own broker counts for who pays, and how far a group is behind is no figure of this kind.
+    # Apache's own broker has no figures by account, and a group's lag is no figure of this kind.
     Raw(315, fields={"statsName": "COMMERCIAL_SEND_TIMES", "statsKey": "Owner@RawT@RawG@SEND_SUCCESS"}),
     Raw(315, fields={"statsName": "DLQ_PUT_NUMS", "statsKey": "Owner@RawT@RawG@SEND_BACK_TO_DLQ"}),
     Raw(315, fields={"statsName": "GROUP_GET_FALL_SIZE", "statsKey": "0@RawT@RawG"}),
@@ -190,11 +190,11 @@ DIFFERENT: dict[int, str] = {
     **dict.fromkeys(range(3001, 3011), _USERS),
     **dict.fromkeys((*range(31001, 31007), 31010), "Tianzhou's own, which Apache's does not know"),
 }
-"""Codes whose bare request the broker answers otherwise than Apache's, and why."""
+"""Codes whose bare request gets another reply than from Apache's broker, and the reasons."""
 
 
 def asked(request: Raw, addresses: Mapping[str, str]) -> Shown:
-    """What a server answers, made comparable."""
+    """Return a server's reply in a comparable form."""
     reply = call(addresses[request.to], request.code, dict(request.fields), request.body, timeout=30)
     if request.only == "code":
         return (reply.code,)
@@ -202,12 +202,12 @@ def asked(request: Raw, addresses: Mapping[str, str]) -> Shown:
 
 
 def fields_of(reply: Reply, addresses: Mapping[str, str]) -> dict[str, str]:
-    """Header fields without what no two servers share."""
+    """Return header fields without those that differ from server to server."""
     return {name: _named(value, addresses) for name, value in reply.fields.items() if name != "version"}
 
 
 def body_of(reply: Reply, addresses: Mapping[str, str]) -> Any:
-    """The body as JSON values in which order and times do not count."""
+    """Return the body as JSON values, without order and times."""
     text = _named(reply.body.decode("utf-8", "replace"), addresses)
     text = re.sub(r"([{,])(\{[^{}]*\}):", lambda match: match[1] + json.dumps(match[2]) + ":", text)
     text = re.sub(r"([{,])(\d+):", r'\1"\2":', text)

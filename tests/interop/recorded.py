@@ -45,7 +45,7 @@ def plain(answers: Any) -> Any:
 
 
 def is_as_recorded(name: str, answers: Any, *, source: str, questions: Iterable[str] = ()) -> None:
-    """Assert that live answers are the recorded ones, or record them when `TIANZHOU_RECORD_ANSWERS` is set.
+    """Assert that live answers equal the recorded ones, or record them when `TIANZHOU_RECORD_ANSWERS` is set.
 
     Args:
         name: name of the recording.

@@ -1,4 +1,4 @@
-"""Messages put into a broker frame by frame, in the ways that every version has had."""
+"""Messages sent to a broker frame by frame, in the ways of every version."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PREPARED = 0x4
 
 @dataclass(frozen=True)
 class Place:
-    """Where a broker put a message.
+    """The position of a message at a broker.
 
     Attributes:
         queue_offset: in its queue.
         log_offset: in the commit log.
-        unique: the key its producer gave it.
+        unique: the unique key from its producer.
     """
 
     queue_offset: int
@@ -32,7 +32,7 @@ class Place:
 
 
 class Refused(Exception):
-    """A broker did not do what it was asked; code and remark."""
+    """A broker refused a request; code and remark."""
 
 
 class Sender:
@@ -40,7 +40,7 @@ class Sender:
 
     Args:
         asker: The connection.
-        name: Makes its unique keys different from another's.
+        name: Name that distinguishes its unique keys from another sender's.
     """
 
     def __init__(self, asker: Asker, name: str) -> None:
@@ -49,10 +49,10 @@ class Sender:
         self._count = 0
 
     def done(self, code: int, body: bytes = b"", /, **fields: object) -> Reply:
-        """Ask for something that must be done.
+        """Send a request that must succeed.
 
         Raises:
-            Refused: It was not.
+            Refused: It failed.
         """
         reply = self._asker.ask(code, body, **fields)
         if reply.code != SUCCESS:
@@ -81,7 +81,7 @@ class Sender:
         return self._send(BATCH, topic, queue_id, entries, {"UNIQ_KEY": self.unique()}, 0)
 
     def send_back(self, log_offset: int, topic: str, group: str, level: int) -> None:
-        """Give a message back that a consumer of a group could not handle; a negative level is for the last time."""
+        """Send back a message that a consumer of a group could not handle; a negative level makes it a dead letter."""
         self.done(
             SEND_BACK, offset=log_offset, group=group, delayLevel=level, originMsgId=self.unique(), originTopic=topic,
             unitMode=False, maxReconsumeTimes=16,

@@ -1,4 +1,4 @@
-"""The server under test: Tianzhou, or Apache's as the measure of the tests themselves."""
+"""The server under test: Tianzhou, or Apache's to validate the tests themselves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from waiting import until
 
 @dataclass(frozen=True)
 class Ports:
-    """Where a server listens. The broker keeps its address over a restart, as offset ids contain it."""
+    """The ports of a server. The broker's address stays the same over a restart, because offset ids contain it."""
 
     namesrv: int
     broker: int
 
     @classmethod
     def free(cls) -> Ports:
-        """Return free ports, with the neighbours that Apache's broker takes too."""
+        """Return free ports, including the neighbours that Apache's broker uses."""
         first = server_ports(5)
         return cls(namesrv=first, broker=first + 3)
 
@@ -49,9 +49,9 @@ def serve(
     Args:
         kind: Which server.
         data_dir: Its directory; the store is `data_dir / "store"` for both.
-        ports: Where it listens; free ports when None.
-        clean: Whether it is stopped in an orderly way, its store closed. Else it is killed, which is faster.
-        takes_tls: Whether Apache's servers take TLS, which makes their start slower.
+        ports: Its ports; free ports when None.
+        clean: Whether it is stopped cleanly, with its store closed. Otherwise it is killed, which is faster.
+        takes_tls: Whether Apache's servers accept TLS and serve timer messages, which slows down their start.
     """
     chosen = ports or Ports.free()
     running: AbstractContextManager[Server]

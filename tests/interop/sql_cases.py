@@ -1,4 +1,4 @@
-"""Generated SQL92 filter expressions and property sets: what people write, get wrong, and would never write."""
+"""Generated SQL92 filter expressions and property sets: typical ones, erroneous ones, and unusual ones."""
 
 # ruff: noqa: RUF001 - digits and letters of other scripts are the point
 
@@ -51,7 +51,7 @@ class Cases:
     """A source of cases; the same seed gives the same.
 
     Args:
-        seed: of the random numbers.
+        seed: seed of the random numbers.
         searches: whether the library knows CONTAINS, STARTSWITH and ENDSWITH.
     """
 
@@ -60,7 +60,7 @@ class Cases:
         self._searches = searches
 
     def properties(self) -> Properties:
-        """A property set; most have most properties."""
+        """Return a property set; most have most properties."""
         pick = self._random
         return {name: self._value() for name in NAMES if pick.random() < 0.75}
 
@@ -73,7 +73,7 @@ class Cases:
         return pick.choice(VALUES)
 
     def expression(self) -> str:
-        """An expression: most are sound; others follow the grammar blindly, and some of both are spoilt."""
+        """Return an expression: most are valid; others follow the grammar randomly, and some of both are corrupted."""
         pick = self._random
         depth = pick.randint(0, 3)
         text = self._sound(depth) if pick.random() < 0.75 else self._or(depth)
@@ -95,7 +95,7 @@ class Cases:
         return self._space() + word + self._space()
 
     def _sound(self, depth: int) -> str:
-        """A condition that is allowed, as a rule."""
+        """Return a condition that is usually valid."""
         pick = self._random
         joint = self._word(pick.choice(("AND", "OR")))
         return joint.join(self._condition(depth) for _ in range(pick.choice((1, 1, 2, 2, 3))))

@@ -1,4 +1,4 @@
-"""Producers that send one message after the other for as long as a test wants, and groups that read all of them."""
+"""Producers that send one message after the other for as long as a test wants, and groups that consume all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JAVA, OLD_JAVA, GO = STRANGERS["java-5.3.3"], STRANGERS["java-4.9.7"], STRANGERS
 
 
 def need(*strangers: Stranger) -> None:
-    """Skip the test when one of them cannot be run here."""
+    """Skip the test when this machine cannot run one of the foreign clients."""
     for stranger in strangers:
         try:
             stranger.resolve(Path())
@@ -29,14 +29,14 @@ def need(*strangers: Stranger) -> None:
 
 
 def program(stranger: Stranger, main: str, *arguments: str) -> Program:
-    """A Java main class of its own, or a command of the Go program."""
+    """Return a Java main class of its own, or a command of the Go program."""
     if stranger in (JAVA, OLD_JAVA):
         return Program(replace(stranger, resolve=lambda home: [*stranger.resolve(home)[:-1], main]), *arguments)
     return Program(stranger, main.lower(), *arguments)
 
 
 class Ours:
-    """Our producer, one message after the other like the strangers'."""
+    """Our producer, with one message in flight, like the foreign clients'."""
 
     def __init__(self, namesrv: str, topic: str, first: int) -> None:
         self.lines: list[Line] = []
@@ -73,21 +73,21 @@ class Ours:
 
 
 def sent(lines: list[Line], broker: str | None = None, after: int = 0) -> list[int]:
-    """The messages that were acknowledged, by one broker or by any, from a line on."""
+    """Return the numbers of acknowledged messages, by one broker or by any, from a line on."""
     return [
         line["i"] for line in lines[after:] if line["event"] == "sent" and (broker is None or line["broker"] == broker)
     ]
 
 
 class Groups:
-    """Consumers of strangers and ours, each alone in a group of its own, and what they have got.
+    """Consumers of foreign clients and ours, each in its own group, and their received messages.
 
     Args:
         stack: ends them.
         namesrv: Address of the name server.
-        topic: What they read.
+        topic: Topic that they consume.
         name: Part of the groups' names.
-        strangers: Which ones there are beside ours.
+        strangers: Foreign clients beside ours.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Groups:
             running.await_start()
 
     def have(self, numbers: set[int]) -> bool:
-        """Whether every group has got all of the messages."""
+        """Whether every group has received all of the messages."""
         return numbers <= set(self._ours) and all(
             numbers <= {line["i"] for line in list(running.lines) if line["event"] == "received"}
             for running in self._programs.values()

@@ -1,4 +1,4 @@
-"""The foreign clients as child processes that speak JSON lines, and what they send."""
+"""The foreign clients as child processes that exchange JSON lines, and the contents of their messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT = 250
 
 @dataclass(frozen=True)
 class Content:
-    """What message i of any topic looks like, whoever sends it."""
+    """The content of message i of any topic, from any sender."""
 
     length: int
     sha256: str
@@ -63,9 +63,9 @@ class Stranger:
         name: Its name in test ids.
         resolve: Builds it when needed and returns the command line without arguments.
         modes: The ways it sends, `COUNT` messages each.
-        members: How many consumers it puts into its clustering group.
+        members: Number of consumers in its clustering group.
         inspects: Whether it can pull, view and query (the Java clients can).
-        makes_topics: Whether it sends to a topic that is not there. Node's asks the name server first, and gives up.
+        makes_topics: Whether it can send to a missing topic. Node's queries the name server first, and fails.
         obeys: Whether its consuming program also sends on command (`Program.produce`), which saves a start of a JVM.
     """
 
@@ -79,17 +79,17 @@ class Stranger:
 
     @property
     def topic(self) -> str:
-        """The topic it sends to."""
+        """Return the topic it sends to."""
         return "interop_" + self.name.replace(".", "_")
 
     @property
     def made_topic(self) -> str:
-        """The topic that its first send makes."""
+        """Return the topic that its first send creates."""
         return "interop_auto_" + self.name.replace(".", "_")
 
     @property
     def sends(self) -> int:
-        """How many messages it sends."""
+        """Return the number of messages it sends."""
         return COUNT * len(self.modes)
 
     def mode(self, i: int) -> str:
@@ -152,10 +152,10 @@ JAVA = tuple(name for name, stranger in STRANGERS.items() if stranger.inspects)
 
 
 class Program:
-    """A running stranger; its lines are collected while it runs.
+    """A running foreign client; its lines are collected while it runs.
 
     Attributes:
-        lines: Everything it has written, in order.
+        lines: All its output lines, in order.
         received_count: Number of messages it has received, without probes.
         produced_count: Number of `produce` commands it has carried out.
     """
@@ -205,7 +205,7 @@ class Program:
                 self._arrived.wait(min(remaining, 1.0))
 
     def await_start(self) -> None:
-        """Wait until its clients are started."""
+        """Wait until its clients have started."""
         self.wait_for(
             lambda lines: any(line["event"] == "started" for line in lines), START_TIMEOUT, "clients did not start"
         )
@@ -217,7 +217,7 @@ class Program:
         self._process.stdin.flush()
 
     def ask(self, command: str, seconds: float = 90) -> list[Line]:
-        """Give an inspecting program one command and return its lines; its error is raised."""
+        """Send an inspecting program one command and return its lines; raise its error."""
         begin = len(self.lines)
         self.give(command)
         self.wait_for(lambda lines: len(lines) > begin and lines[-1]["event"] == "end", seconds, command)
@@ -227,7 +227,7 @@ class Program:
         return answer[:-1]
 
     def produce(self, topic: str, group: str, first: int, modes: Iterable[tuple[str, int]]) -> list[Line]:
-        """Have a consuming program send, and return its lines of event `sent`; a failed send is an error."""
+        """Let a consuming program send, and return its lines of event `sent`; a failed send is an error."""
         begin, count = len(self.lines), self.produced_count
         self.give(f"produce {topic} {group} {first} {_parts(modes)}")
         self.wait_for(lambda _: self.produced_count > count, PRODUCE_TIMEOUT, f"sending to {topic}")
@@ -235,7 +235,7 @@ class Program:
         return _all_sent(lines)
 
     def finish(self, seconds: float = STOP_TIMEOUT) -> list[Line]:
-        """Close its input, wait for its orderly end and return all lines."""
+        """Close its input, wait for its clean end and return all lines."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -250,13 +250,15 @@ class Program:
         return self.lines
 
     def _interrupted_itself(self) -> bool:
-        """Whether the C++ client aborted as its own shutdown interrupted one of its threads (README, Peculiarities)."""
-        # What its other threads still wrote may come behind.
+        """Whether the C++ client aborted because its own shutdown interrupted one of its threads (README,
+        Peculiarities).
+        """
+        # Output of its other threads may follow.
         stopping = any(line["event"] == "stopping" for line in self.lines)
         return stopping and "boost::thread_interrupted" in self.errors()
 
     def errors(self) -> str:
-        """Return what it reported last, and the end of its standard error."""
+        """Return its last report, and the end of its standard error."""
         reported = [line for line in self.lines[-3:] if line["event"] in ("error", "failed", "noise", "timeout")]
         self._errors.seek(0)
         return f"reported {reported}; {self._errors.read().decode(errors='replace')[-1500:] or 'no errors'}"
@@ -277,7 +279,7 @@ class Program:
 
 
 def produce(stranger: Stranger, namesrv: str, topic: str, first: int, modes: Iterable[tuple[str, int]]) -> list[Line]:
-    """Let a stranger send and return its lines of event `sent`; a failed send is an error."""
+    """Let a foreign client send and return its lines of event `sent`; a failed send is an error."""
     words = [namesrv, topic, stranger.group("produce"), str(first), *_parts(modes).split()]
     with Program(stranger, "produce", *words) as program:
         lines = program.finish(PRODUCE_TIMEOUT)
@@ -296,7 +298,7 @@ def _all_sent(lines: Iterable[Line]) -> list[Line]:
 
 
 def received(lines: Iterable[Line], **fields: object) -> list[Line]:
-    """Return the received messages among some lines that have these fields, probes left out."""
+    """Return the received messages among some lines that have these fields, without probes."""
     return [
         line
         for line in list(lines)

@@ -1,9 +1,9 @@
-"""Builds what the foreign programs need, once, into a cache keyed by the content of their sources.
+"""Builds of the foreign programs and their dependencies, cached by the content of their sources.
 
 The cache is ``$TIANZHOU_TEST_CACHE`` or ``~/.cache/tianzhou-tests``; `./test` runs this file to fill it before the
-first test, as tests wait for servers and programs with time limits that no download should use up. A missing tool or
-an unreachable package registry raises `ToolchainMissingError`, which the tests turn into a skip that says so. A
-program of ours that does not compile is an error.
+first test, because downloads would exceed the tests' time limits for servers and programs. A missing tool or an
+unreachable package registry raises `ToolchainMissingError`, which the tests turn into a skip with the reason. A program
+of ours that does not compile is an error.
 """
 
 from __future__ import annotations
@@ -29,23 +29,27 @@ BUILD_TIMEOUT = 600
 FETCH_ATTEMPTS = 2
 OLDEST_GO = (1, 18)
 CONNECT_TIMEOUT = "-Dcom.rocketmq.remoting.client.connect.timeout=20000"
-"""Of Java's clients, and of brokers at name servers; by default it is the three seconds a busy machine may take."""
+"""Connect timeout of Java's clients, and of brokers at name servers; the default of three seconds is too short on a
+busy machine.
+"""
 
 SHORT_LIVED = (
     "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
     "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
 )  # fmt: skip
-"""Of every JVM here: half the work of a start. Nobody measures speed, and published classes need no verification."""
+"""Options of every JVM here: they halve the work of a start. Speed is not measured, and published classes need no
+verification.
+"""
 ACCESS_ORACLES = {"4.9.7": "plain_access", "5.3.3": "policies"}
-"""Folders of the programs that decide about access, by the version of the servers that decide so."""
+"""Folders of the programs that decide about access, by version of the servers with these rules."""
 COMPLETE = ".complete"
-"""Marker in a folder of the cache that has everything."""
+"""Marker of a complete folder in the cache."""
 KEY_READERS = ("bcpkix-", "bcprov-", "bcutil-")
-"""Jars of Bouncy Castle, which only Netty uses here, in the place of Java's own reading of keys."""
+"""Jars of Bouncy Castle. Only Netty uses them here, for keys that Java's own parser reads as well."""
 
 
 class ToolchainMissingError(Exception):
-    """A compiler, a runtime or a package is not to be had on this machine."""
+    """A compiler, a runtime or a package is not available on this machine."""
 
 
 def cache_dir() -> Path:
@@ -63,7 +67,9 @@ def tool(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for foreign programs: ours without what would change how they or Python behave."""
+    """Return the environment for foreign programs: ours without variables that would change the behaviour of these
+    programs or of Python.
+    """
     foreign = ("PYTHON", "JAVA_TOOL_OPTIONS", "NAMESRV_ADDR", "ROCKETMQ_")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
@@ -74,7 +80,9 @@ def server_classpath(version: str = SERVERS[0]) -> str:
 
 
 def serving_classpath(version: str = SERVERS[0]) -> str:
-    """Return the class path of a server's process, without what takes a second of each start to read one key."""
+    """Return the class path of a server's process, without the jars that need a second of each start to read
+    one key.
+    """
     jars = Path(server_classpath(version)).parent
     return os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")) if not jar.name.startswith(KEY_READERS))
 
@@ -90,7 +98,7 @@ def java_client(version: str) -> str:
         folder = target / "classes"
         command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(folder), "-cp", f"{jars}/*"]
         run([*command, *map(str, sources)], cwd=HERE)
-        # Class data sharing takes jars alone.
+        # Class data sharing supports only jars.
         with zipfile.ZipFile(target / "classes.jar", "w") as jar:
             for file in sorted(folder.glob("*.class")):
                 jar.write(file, file.name)
@@ -142,7 +150,9 @@ def access_oracle(version: str) -> str:
 
 
 def integration_tests() -> str:
-    """Return the class path of RocketMQ's own integration tests (4.9.7), before them our stand-in for their servers."""
+    """Return the class path of RocketMQ's own integration tests (4.9.7), preceded by our replacement for
+    their servers.
+    """
     javac = tool("javac")
     jars = _jars(HERE / "java" / "integration-4.9.7" / "pom.xml")
     sources = sorted((HERE / "java" / "integration").rglob("*.java"))
@@ -186,7 +196,7 @@ def cpp_python() -> Path:
 
 
 def node_modules() -> Path:
-    """Return the folder of the Node client and what it needs."""
+    """Return the folder of the Node client and its dependencies."""
     npm = tool("npm")
     folder = HERE / "node"
     lists = [folder / "package.json", folder / "package-lock.json"]
@@ -200,7 +210,7 @@ def node_modules() -> Path:
 
 
 def everything() -> dict[str, Callable[[], object]]:
-    """What the tests outside `--slow` resolve or build, by name, each with what does it."""
+    """Return the programs that the tests outside `--slow` resolve or build, by name, each with its function."""
     return {
         **{f"jars of the servers {version}": partial(server_classpath, version) for version in SERVERS},
         "Go's program": go_program,
@@ -213,9 +223,9 @@ def everything() -> dict[str, Callable[[], object]]:
 
 
 def prepare() -> None:
-    """Resolve and build everything, several things at a time, and print what is not to be had.
+    """Resolve and build everything in parallel, and print the missing programs.
 
-    Its tests say the same once more: they are skipped, or fail where a program of ours does not compile.
+    Their tests report the same again: they are skipped, or fail where a program of ours does not compile.
     """
     with ThreadPoolExecutor(4) as pool:
         running = {name: pool.submit(build) for name, build in everything().items()}
@@ -233,7 +243,7 @@ def _jars(pom: Path) -> Path:
     def copy_into(target: Path) -> None:
         goal = f"{DEPENDENCY_PLUGIN}:copy-dependencies"
         options = ["-q", "-B", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        # All of Maven's processes write into one repository below the home, without looking at each other.
+        # All of Maven's processes write into one repository in the home folder, without locks.
         with _Lock(cache_dir() / "maven.lock"):
             fetch([maven, *options, goal], cwd=HERE)
 
@@ -251,8 +261,8 @@ def _digest(files: Iterable[Path], *, salt: str = "") -> str:
 def cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
     """Return ``<cache>/<name>-<key>``, built in place and marked complete at the end.
 
-    It is built where it will stay, because a virtual environment cannot be moved; two builders of one thing
-    take turns by a lock directory.
+    It is built where it will stay, because a virtual environment cannot be moved; two builders of the same folder take
+    turns by a lock directory.
     """
     target = cache_dir() / f"{name}-{key}"
     marker = target / COMPLETE

@@ -1,4 +1,4 @@
-"""Ways of sending and consuming that Java, Go, C++ and Node have, as programs that a test starts and watches."""
+"""Ways of sending and consuming in Java, Go, C++ and Node, as programs that a test starts and watches."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ PATIENCE = 120
 
 @dataclasses.dataclass(frozen=True)
 class Servers:
-    """Who is asked."""
+    """The servers of a test."""
 
     namesrv: str
     broker: str
 
 
 def program(name: str, *arguments: object, main: str = "Ways", **options: str) -> Program:
-    """A stranger that goes these ways.
+    """Return a foreign client that uses these ways.
 
     Args:
-        name: Which.
-        arguments: What it is told.
+        name: Name of the client.
+        arguments: Arguments of the program.
         main: The class of the Java program.
-        options: What its environment says, without `STRANGER_`; see the programs.
+        options: Its environment variables, without `STRANGER_`; see the programs.
     """
     stranger = STRANGERS[name]
     environment = ["env", *(f"STRANGER_{option.upper()}={value}" for option, value in options.items())]
@@ -54,7 +54,7 @@ def program(name: str, *arguments: object, main: str = "Ways", **options: str) -
 
 
 def topic_for(name: str, servers: Servers, noun: str, queues: int = QUEUES) -> str:
-    """A new topic."""
+    """Create a topic and return its name."""
     topic = f"ways_{noun}_{name}".replace(".", "_").replace("-", "_")
     create_topic(servers.namesrv, servers.broker, topic, queues)
     return topic
@@ -63,7 +63,7 @@ def topic_for(name: str, servers: Servers, noun: str, queues: int = QUEUES) -> s
 def send(
     name: str, servers: Servers, topic: str, way: str, count: int, parameter: int = 0, **options: str
 ) -> list[Line]:
-    """Let a stranger send; every message is acknowledged."""
+    """Let a foreign client send, and return its lines; every message must be acknowledged."""
     with program(name, "send", servers.namesrv, topic, f"{topic}_p", way, count, parameter, **options) as sender:
         lines = [line for line in sender.finish() if line["event"] == "sent"]
     assert sorted(line["i"] for line in lines) == list(range(count))
@@ -72,7 +72,7 @@ def send(
 
 
 def take(name: str, servers: Servers, role: str, topic: str, members: int = 1, **options: str) -> Program:
-    """A stranger's consumers, started; their group has the topic's name with `_g`."""
+    """Start a foreign client's consumers; their group has the topic's name with `_g`."""
     taking = program(name, "take", servers.namesrv, role, f"{topic}_g", topic, members, **options)
     try:
         taking.await_start()
@@ -83,19 +83,19 @@ def take(name: str, servers: Servers, role: str, topic: str, members: int = 1, *
 
 
 def got(lines: Sequence[Line]) -> list[Line]:
-    """What was received, probes left out."""
+    """Return the received messages, without probes."""
     return [line for line in list(lines) if line["event"] == "received" and line["i"] >= 0]
 
 
 def wait(taking: Program, condition: Callable[[list[Line]], bool], what: str) -> None:
-    """Wait until what a program has received fulfils a condition."""
+    """Wait until a program's received messages fulfil a condition."""
     taking.wait_for(lambda lines: condition(got(lines)), PATIENCE, what)
 
 
 def await_shares(
     taking: Program, servers: Servers, topic: str, members: int, everyone: bool, tag: str = "probe"
 ) -> None:
-    """Send probes until one round of them reaches the members as it should."""
+    """Send probes until a round of them reaches the members correctly."""
     deadline = time.monotonic() + PATIENCE
     wanted = QUEUES * (members if everyone else 1)
     while True:

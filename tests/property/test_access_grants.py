@@ -1,4 +1,4 @@
-"""A gate that remembers what the rules allowed decides as the rules do, whatever is asked in whatever order."""
+"""A gate that caches allowed requests decides like the rules, for any requests in any order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOPICS, GROUPS = ("orders", "audit", "stock"), ("billing", "stock")
 
 
 class Peer:
-    """What a gate looks at of a connection."""
+    """The attributes of a connection that a gate reads."""
 
     account = ""
 
@@ -37,7 +37,7 @@ class Peer:
 
 
 def request(code: int, topic: str, group: str, further: str, batch: bool, name: str, secret: str) -> Command:
-    """The command a server makes of a signed request's bytes."""
+    """Return the command that a server decodes from a signed request's bytes."""
     if code == 11:
         fields = write_header(
             11, consumer_group=group, topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=0,
@@ -58,7 +58,7 @@ def request(code: int, topic: str, group: str, further: str, batch: bool, name: 
     return commands[0]
 
 
-# Few names and mostly right secrets, so that many of a round's requests are alike but for one thing.
+# Few names and mostly right secrets, so that many requests of a round differ in only one value.
 REQUESTS = st.builds(
     lambda code, topic, group, further, batch, name, wrong: request(
         code, topic, group, further, batch, name, "wrong" if wrong else SECRETS.get(name, "")
@@ -143,8 +143,9 @@ def entries(draw: Any) -> list[PolicyEntry]:
 
 
 def in_a_run(grants: Grants, peer: Any, command: Command) -> bool:
-    """Whether a send of a run is allowed: by the account it names, whose signature it has, without further topics; or a
-    pull."""
+    """Whether the grants allow a send or pull of a run: the account it names has signed it, and a send names no further
+    topics.
+    """
     header = command.header
     if command.code == 11 and header is not None and header.access_key:
         start = grants.pulls_from(peer.verified_ip)(header.access_key, header.topic, header.consumer_group)

@@ -1,4 +1,4 @@
-"""Requests left for later turns go on in a fair order, whoever asks how often, and from how many connections."""
+"""Deferred requests run in a fair order, for any number of requests and connections of a peer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_everybody_that_waits_is_taken_once_and_nobody_else(steps: list[tuple[st
         elif waiting:
             member, since = queue.take()
             assert waiting.pop(member) == since
-            if value > 4:  # it asks for more at once, or is gone, while it is served
+            if value > 4:  # it sends more requests, or disconnects, while it is served
                 queue.add(member, f"10.0.0.{member % 3}", number)
                 waiting[member] = number
             elif value > 3:
@@ -63,7 +63,7 @@ def test_a_small_request_from_elsewhere_waits_for_one_dear_one() -> None:
     for member in costs:
         queue.add(member, "10.0.0.1" if member != "small" else "10.0.0.2", 0)
     assert "small" in [serve(queue, costs) for _ in range(2)]
-    for _ in range(50):  # and so it goes on
+    for _ in range(50):  # and so on
         queue.add("small", "10.0.0.2", 0)
         assert "small" in [serve(queue, costs) for _ in range(2)]
 

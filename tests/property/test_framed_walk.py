@@ -1,4 +1,4 @@
-"""The walk over a log of entries gives what a plain model of the log says, whatever is in it."""
+"""The walk over a log of entries equals a simple model of the log, for any contents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Part:
 
 
 def record(place: int, number: int, size: int, kind: int) -> bytes:
-    """A record; `kind` 0 is ordinary, 1 a half, 2 of another version, 3 with IPv6."""
+    """Return a record; `kind` 0 is ordinary, 1 a half, 2 of another version, 3 with IPv6."""
     topic, host = ("T", "T", "t" * 128, "T")[kind], bytes(16) if kind == 3 else bytes(4)
     flags = PREPARED if kind == 1 else 0
     return encode_record(
@@ -42,7 +42,7 @@ def record(place: int, number: int, size: int, kind: int) -> bytes:
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[list[Part], list[EntryHeader], list[bool]]:
-    """Segments, their entries, and which of them hold a record."""
+    """Draw segments, their entries, and whether each entry has a record."""
     first, start = draw(st.integers(0, 5)), draw(st.sampled_from([0, SEGMENT * 3]))
     parts, headers, records = [Part(start)], [], []
     position, term = start, draw(st.integers(0, 3))
@@ -68,7 +68,7 @@ def logs(draw: st.DrawFn) -> tuple[list[Part], list[EntryHeader], list[bool]]:
 
 
 def bodies(parts: list[Part], trusted_end: int | None = None) -> tuple[list[tuple[int, int, bool]], EntryTrail, str]:
-    """Offset, size and whether it is a record, of each body that the walk gives; and what it ended with."""
+    """Return offset, size and whether it is a record, of each body in the walk; and the end of the walk."""
     trail, found, ended = EntryTrail(), [], ""
     for step in walk(parts, 0, framed_from=0, trail=trail, most=3, trusted_end=trusted_end):
         if not isinstance(step, LogItem):
@@ -97,14 +97,14 @@ def test_every_entry_is_passed(log: tuple[list[Part], list[EntryHeader], list[bo
 def test_a_walk_ends_where_an_entry_is_not_whole(
     log: tuple[list[Part], list[EntryHeader], list[bool]], data: st.DataObject
 ) -> None:
-    """One bit that is wrong: entries before it come, none behind it does, and it is said when records follow."""
+    """One flipped bit: the walk yields all entries before it and none after it, and reports when records follow."""
     parts, headers, records = log
     if not headers:
         return
     number = data.draw(st.integers(0, len(headers) - 1))
     header = headers[number]
     part = next(part for part in parts if part.start <= header.pos < part.start + SEGMENT)
-    # What a bit of channel, CRCs, or of the fields of a record that nothing covers says, nobody can tell.
+    # No check covers the bits of the channel, the CRCs and some fields of a record.
     at = data.draw(st.sampled_from([*range(8), *range(8, 16), *range(24, 32), *range(44, 48)]))
     part.data[header.pos - part.start + at] ^= 1 << data.draw(st.integers(0, 7))
     found, trail, ended = bodies(parts)
@@ -112,10 +112,10 @@ def test_a_walk_ends_where_an_entry_is_not_whole(
     if number == 0 and 8 <= at < 16 and len(headers) == 1:
         return
     if number == 0 and 8 <= at < 16:
-        # The first index of a log may be any; then the second does not follow it.
+        # The first index of a log may be any number; then the second does not follow it.
         assert len(passed) <= 1
         return
-    # A body that is no record counts only when something whole follows it.
+    # A body that is no record counts only when an intact entry follows it.
     assert passed == headers[:number] or (passed == headers[: number - 1] and not records[number - 1])
     assert found == [(h.pos + HEADER_SIZE, h.body_size, r) for h, r in zip(passed, records, strict=False)]
     follows = any(records[number + 1 :])

@@ -1,4 +1,4 @@
-"""Frames made at random: both encodings come back, both decoders agree, nothing but ProtocolError escapes."""
+"""Random frames: both encodings round-trip, both decoders agree, and only ProtocolError is raised."""
 
 import json
 import struct
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.usefixtures("hot")
 MAX_FRAME = 1 << 20
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
-# Texts Java could hold: no half surrogate pairs. Control characters often, as properties have them.
+# Texts that Java could hold: no half surrogate pairs. Control characters often, like in properties.
 TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from('\x00\x01\x02\x7f\x80\u2028"\\')), max_size=20)
 NAME = TEXT.filter(bool)
 
 
 def commands(kind: int) -> st.SearchStrategy[Command]:
-    # Empty texts have no form of their own in a binary header (wire.md §1.3).
+    # A binary header cannot distinguish empty texts (wire.md §1.3).
     value = TEXT if kind == 0 else NAME
     return st.builds(
         Command, code=INT32 if kind == 0 else st.integers(-(2**15), 2**15 - 1), opaque=INT32, flag=INT32,
@@ -102,7 +102,7 @@ def test_a_reply_header_comes_back(code: int, data: st.DataObject) -> None:
         assert getattr(header, field.attribute) == values.get(field.attribute, field.default)
 
 
-# Hot against general, on frames that look hot and are not quite
+# The hot decoder against the general one, on frames that are almost hot
 
 ODD_TEXT = st.sampled_from(
     ["", "0", "1", "-1", "+1", "007", "-0", "1.0", "1.5", "1e3", "0x1", "null", "true", "TRUE", "false", "2147483647",
@@ -118,7 +118,7 @@ HOT = (310, 320, 325, 10, 324, 11, 361)
 
 @st.composite
 def nearly_hot_headers(draw: st.DrawFn) -> bytes:
-    """A header that begins like a hot one, with some fields odd, missing, repeated or unknown."""
+    """Draw a header that begins like a hot one, with some fields odd, missing, repeated or unknown."""
     code = draw(st.sampled_from((*HOT, 0, 19, 20, 21)))
     is_request = code in HOT
     table = request_fields(code) if is_request else reply_fields(draw(st.sampled_from((310, 11))))
@@ -159,7 +159,7 @@ def framed(header: bytes, body: bytes = b"") -> bytes:
 
 
 def outcome(attempt: Callable[[], Command]) -> tuple[Command | None, str | None]:
-    """What comes out of decoding: a command, or the words of a refusal."""
+    """Return the result of decoding: a command, or the text of a refusal."""
     try:
         return attempt(), None
     except ProtocolError as error:
@@ -194,7 +194,7 @@ def test_hot_and_general_agree_on_what_looks_hot(header: bytes, body: bytes) -> 
     assert hot == general
 
 
-# Bytes nobody sends
+# Random bytes
 
 
 @given(st.binary(max_size=80))

@@ -1,4 +1,4 @@
-"""Batches that the compiled twin stores as they came against those that the store takes apart."""
+"""Batches that the compiled twin stores directly, compared with batches that the store decodes."""
 
 from __future__ import annotations
 
@@ -72,9 +72,10 @@ def damaged(batch: bytes, how: Any) -> bytes:
 
 
 def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], limit: int | None = None) -> Any:
-    """What a store answers and holds that was given batches; and how many of them the twin stored itself.
+    """Return the replies and contents of a store after some batches, and the number of batches that the twin stored
+    itself.
 
-    Up to `limit` they are dispatched at once, the others later.
+    Batches up to `limit` are dispatched immediately, the others later.
     """
     given_settings = StoreSettings(
         store_path_root_dir=str(root), mapped_file_size_commit_log=65_536, mapped_file_size_consume_queue=2000,

@@ -1,4 +1,4 @@
-"""Ordinary sends of a client: both twins, and the general way, give the same frames, results and errors."""
+"""Ordinary sends of a client: both twins and the general code give the same frames, results and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def recorded() -> list[bytes]:
 
 
 class Waiter:
-    """Takes a result as a future does."""
+    """A waiter with the interface of a future."""
 
     def __init__(self, done: bool = False) -> None:
         self.found: Any = None
@@ -83,7 +83,7 @@ def taken(module: Any, data: bytes, opaques: list[int], key: str = "K") -> tuple
 def both(data: bytes, opaques: list[int], key: str = "K") -> tuple[tuple[int, int], list[Any]]:
     expected = taken(client_sends, data, opaques, key)
     (after, count), results, left = taken(compiled, data, opaques, key)
-    # The compiled one leaves more to the general way, and what it takes is the same.
+    # The compiled one leaves more sends to the general code; accepted sends have the same result.
     assert after <= expected[0][0]
     assert count <= expected[0][1]
     for mine, others in zip(results, expected[1], strict=True):
@@ -193,7 +193,7 @@ def test_numbers_of_requests_wrap_alike() -> None:
 
 
 class Wire:
-    """A connection that notes what is sent."""
+    """A connection that records the sent frames."""
 
     def __init__(self, group: Any) -> None:
         self.closed = False
@@ -214,7 +214,7 @@ class Wire:
 
 
 class Bench:
-    """A producer's quick sends by one of the twins, with all that they need."""
+    """A producer's quick sends by one of the twins, with all their dependencies."""
 
     def __init__(self, module: Any, numbers: Any, clock: Any = None) -> None:
         self.clock = clock or VirtualClock()
@@ -327,7 +327,7 @@ def test_what_is_in_the_way_of_a_quick_send() -> None:
         bench.quick.open = True
         assert bench.begin(Special("orders", b"body")) is None
         assert bench.begin("no message") is None
-        # Nothing of these took a queue's turn.
+        # None of these sends advanced the choice of queues.
         assert bench.begin(message)[1].queue_id == 1
         assert bench.group.opaques.in_flight == 2
 

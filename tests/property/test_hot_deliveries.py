@@ -1,4 +1,4 @@
-"""Messages of a pull: both twins make the same ones out of records, and handlers are called alike by both."""
+"""Messages of a pull: both twins build the same ones from records, and call handlers equally."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_made_later_is_what_the_record_says() -> None:
 
 
 class Away:
-    """Takes back what was not consumed."""
+    """Receives the messages that were not consumed."""
 
     def __init__(self, seen: list[Any]) -> None:
         self.seen = seen
@@ -156,7 +156,7 @@ async def behave(step: str) -> Any:
 
 
 def consumed(module: Any, steps: list[str], workers: int, pulls: int, turn: int = 100) -> list[Any]:
-    """What is seen when messages meet handlers that behave so."""
+    """Return the observed events when handlers with these behaviours get messages."""
     seen: list[Any] = []
 
     async def consume(message: MessageExt) -> Any:
@@ -218,12 +218,12 @@ def test_handlers_are_called_alike(steps: list[str], workers: int, pulls: int, t
     mine, others = (consumed(module, steps, workers, pulls, turn) for module in (compiled, deliveries))
     assert mine[-1] == others[-1]
     one_by_one = workers == 1
-    # With several workers who goes on first may differ; what becomes of each message does not.
+    # With several workers the order may differ, but the result of each message does not.
     assert (mine if one_by_one else sorted(map(str, mine))) == (others if one_by_one else sorted(map(str, others)))
 
 
 class Line:
-    """What one call of `run` needs."""
+    """The arguments of one call of `run`."""
 
     def __init__(self, messages: list[Any]) -> None:
         self.finished: list[list[int]] = []
@@ -331,7 +331,7 @@ async def test_a_handler_that_waits_is_gone_on_with() -> None:
     async def on() -> Any:
         return await measured(unfinished.waiting, Spent(), time.thread_time, unfinished.wanted)
 
-    # What was begun here waits in a task of its own from now on.
+    # From now on, the calls begun here wait in a separate task.
     unfinished.wanted.cancel()
     task = asyncio.get_running_loop().create_task(on())
     with pytest.raises(asyncio.CancelledError):

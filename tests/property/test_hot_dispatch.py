@@ -1,4 +1,4 @@
-"""Queue units and index entries that the compiled twin writes against those that the dispatcher writes by hand."""
+"""Queue units and index entries written by the compiled twin, compared with those of the Python dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both twins of the functions for entries of a DLedger log agree, whatever the entries are, and whatever is put."""
+"""Both twins of the functions for entries of a DLedger log agree, for any entries and puts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ USUAL = b"UNIQ_KEY\x01AC11\x02WAIT\x01true\x02TAGS\x01TagA"
 
 @st.composite
 def logs(draw: st.DrawFn, base: int = 0) -> bytes:
-    """Entries as in a segment; now and then one is of a later term, out of its order, no record, or damaged."""
+    """Draw entries like in a segment; some are of a later term, out of order, no record, or damaged."""
     data, term, index = b"", draw(st.integers(0, 2)), draw(st.integers(0, 3))
     for _ in range(draw(st.integers(0, 6))):
         term += draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
@@ -129,13 +129,13 @@ PUTS = st.lists(
 
 
 def stored(root: Path, twin: Any, puts: list[Any], committed: int | None) -> Any:
-    """What a leader's store answers and holds that was given batches and single messages.
+    """Return the replies and contents of a leader's store after batches and single messages.
 
     Args:
         root: its folder.
-        twin: of the hot functions.
-        puts: entries of a batch, what they have in common, system flags, length of the host, whether they come singly.
-        committed: entries of these that are committed when another member begins to lead; None for all.
+        twin: module of the hot functions.
+        puts: entries of a batch, their common values, system flags, length of the host, whether they come singly.
+        committed: number of these entries that are committed when another member begins to lead; None for all.
     """
     given_settings = StoreSettings(
         store_path_root_dir=str(root), mapped_file_size_commit_log=65_536, mapped_file_size_consume_queue=2000,

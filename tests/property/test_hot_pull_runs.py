@@ -1,4 +1,4 @@
-"""The compiled twin of a run of pulls against the pure one: the same replies and figures, whatever changes."""
+"""The compiled twin of a run of pulls, compared with the pure one: the same replies and figures after any change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TAGS = [None, frozenset({tags_code("odd")}), frozenset({tags_code("even"), 7})]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
-    """A store whose log files have a few records."""
+    """Yield a store whose log files have a few records."""
     folder: Path = tmp_path_factory.mktemp("store")
     small = StoreSettings(
         str(folder), mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=800, max_hash_slot_num=10,
@@ -60,7 +60,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
 
 @pytest.fixture(scope="module")
 def stretches(store: MessageStore) -> list[Any]:
-    """What a read of each kind finds in memory; asked for once, as the next reads would have it from the one before."""
+    """Return the position that a read of each kind finds in memory, for the following reads."""
     requests = [
         ReadRequest("T", fields["queue_id"], 0, fields["max_msg_nums"], codes, goes_on=True) for fields, codes in KINDS
     ]
@@ -69,11 +69,11 @@ def stretches(store: MessageStore) -> list[Any]:
 
 
 class Side:
-    """What one of the twins works on.
+    """The data of one of the twins.
 
     Args:
         twin: its module.
-        store: of the messages.
+        store: store of the messages.
     """
 
     def __init__(self, twin: Any, store: MessageStore) -> None:
@@ -104,7 +104,7 @@ class Side:
         return True
 
     def learn(self, fields: dict[str, Any], codes: frozenset[int] | None, ready: Any, until: float) -> None:
-        """Have pulls like these go on in what a read of the store has found in memory."""
+        """Let such pulls resume from a position that a read of the store has found in memory."""
         group, queue_id, most, flags = (
             fields[key] for key in ("consumer_group", "queue_id", "max_msg_nums", "sys_flag")
         )
@@ -123,7 +123,7 @@ class Side:
         self.run.cursors[key] = cursor
 
     def answered(self, buffer: bytes, *arguments: Any) -> Any:
-        """All that an answer is, and what it changes."""
+        """Return all parts of a reply, and the changes it causes."""
         *numbers, now, reads_slaves, accounts = arguments
         replies: list[bytes] = []
         found = self.run.answer(buffer, *numbers, now, reads_slaves, replies, accounts)
@@ -131,7 +131,7 @@ class Side:
 
 
 def pull(fields: dict[str, Any], signer: str) -> bytes:
-    """A pull as it is on the wire."""
+    """Return an encoded pull."""
     plain = write_header(
         11, topic="T", commit_offset=fields.get("queue_offset", 0), suspend_timeout_millis=0, sub_version=0,
         **{"queue_offset": 0} | fields,
@@ -203,7 +203,7 @@ def test_both_twins_answer_alike(store: MessageStore, stretches: list[Any], step
 
 @compiled_store
 def test_what_goes_on_is_answered(store: MessageStore, stretches: list[Any]) -> None:
-    """All of what can be, in one call."""
+    """All that the run can serve are answered in one call."""
     for twin in (pulls, compiled):
         side = Side(twin, store)
         for (fields, codes), ready in zip(KINDS, stretches, strict=True):
@@ -219,7 +219,9 @@ def test_what_goes_on_is_answered(store: MessageStore, stretches: list[Any]) -> 
 
 
 def reads_from_disk(store: MessageStore, twin: Any, ready: Any, codes: Any, reads: list[tuple[int, int]]) -> list[Any]:
-    """What one twin reads of a stretch that this process has not written; twice, for what is checked is remembered."""
+    """Return what a twin reads from a range that this process has not written; read twice, because proved records are
+    cached.
+    """
     log, queue = StoreProbe(store).log, ready.queue
     before = log.checked, queue.trusted_from
     log.checked, queue.trusted_from = CheckedRecords(), queue.max_offset

@@ -1,4 +1,6 @@
-"""The compiled way of a read against the pure one: the same calls, in the same order, whatever the connection is at."""
+"""The compiled code of a read, compared with the pure one: the same calls, in the same order, in any
+connection state.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 REPLIES = [frames.send_reply(number, f"id-{number}", 0, number, None, "", True) for number in range(3)]
 CODE = 0
-"""Request code at the front of what is read: that of `REPLIES`."""
+"""Request code at the beginning of the read data: that of `REPLIES`."""
 TARGET = PublishTarget(MessageQueue("orders", "broker-a", 0), "", None)  # type: ignore[arg-type]
 
 
@@ -32,7 +34,7 @@ def module_of(twin: Any, pure: Any) -> Any:
 
 
 def connection_of(twin: Any) -> tuple[Any, list[Any]]:
-    """A connection that writes down what it was asked for, and what it has written down."""
+    """Return a connection that records the calls it gets, and the record."""
     seen: list[Any] = []
     shared = twin.SharedReads()
     shared.scratch = bytearray(b"".join(REPLIES).ljust(reads.READ_SIZE, b"\0"))
@@ -84,7 +86,7 @@ def go_through(twin: Any, steps: list[tuple[str, Any]]) -> list[Any]:
             seen.append(len(path.get_buffer(-1)))
             path.buffer_updated(count)
         elif name == "sends":
-            # They await replies, and the front of the next read has some.
+            # They await replies, and the beginning of the next read has some.
             for number in range(value):
                 sent = module_of(twin, client_sends).Sent(1.0, SimpleNamespace(), 1.0)
                 sent.target, sent.unique_key = TARGET, "K"
@@ -131,7 +133,7 @@ def test_both_ways_of_a_read_do_the_same(steps: list[tuple[str, Any]]) -> None:
 
 @pytest.mark.parametrize("twin", [compiled, reads], ids=["compiled", "pure"])
 def test_what_a_run_has_served_is_answered_at_once(twin: Any) -> None:
-    """One reply goes to the transport as it is; who is closed meanwhile gets none."""
+    """One reply goes to the transport unchanged; a connection that is closed meanwhile gets none."""
     steps = [("runs", True), ("read", (50, 100, [b"reply"], False)), ("read", (50, 100, [b"late"], True))]
     seen = go_through(twin, steps)
     assert [step for step in seen if type(step) is tuple and step[0] == "sent"] == [("sent", b"reply")]

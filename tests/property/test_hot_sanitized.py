@@ -1,4 +1,6 @@
-"""The compiled twins under sanitizers, invariants checked: nothing else guards the memory they touch (ADR 0004)."""
+"""The compiled twins under sanitizers, with invariants checked: no other tool guards their memory accesses
+(ADR 0004).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 def library(name: str) -> str:
-    """Where a library of the compiler is; empty when it has none."""
+    """Return the path of a library of the compiler; empty when it has none."""
     if shutil.which("gcc") is None:
         return ""
     asked = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
@@ -54,7 +56,7 @@ def library(name: str) -> str:
 
 @pytest.mark.slow
 def test_sanitizers_find_nothing(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """Addresses, and whatever C leaves undefined but unaligned words, in all that tries both twins."""
+    """Address errors, and all undefined behaviour except unaligned words, in all tests that use both twins."""
     preloaded = [library("libasan.so"), library("libubsan.so")]
     if not all(preloaded):
         pytest.skip("gcc has no sanitizers here")
@@ -62,12 +64,12 @@ def test_sanitizers_find_nothing(tmp_path: Path, pytestconfig: pytest.Config) ->
     install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-cache", "--no-deps", "--target", str(site)]
     compiled = os.environ | {"CFLAGS": FLAGS, "LDFLAGS": FLAGS, "TIANZHOU_DEBUG": "1"}
     subprocess.run([*install, "--python", sys.executable, str(ROOT)], env=compiled, check=True, timeout=600)
-    # The sources would come before what was installed.
+    # The sources would precede the installed package.
     rooms = [str(site), *(room for room in map(str, pytestconfig.getini("pythonpath")) if Path(room) != ROOT / "src")]
     checked = os.environ | {
         "LD_PRELOAD": " ".join(preloaded),
         "PYTHONPATH": os.pathsep.join(rooms),
-        "PYTHONMALLOC": "malloc",  # else bytes behind an object of Python are another's and not noticed
+        "PYTHONMALLOC": "malloc",  # else overruns of a Python object stay in the arena unnoticed
         "ASAN_OPTIONS": f"detect_leaks=0:log_path={tmp_path / 'addresses'}",  # Python itself leaks at its end
         "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={tmp_path / 'undefined'}",
     }

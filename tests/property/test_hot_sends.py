@@ -55,7 +55,7 @@ TOPICS = ("T", "topic_of-40", "n" * 100)
 NO_JSON = '"opaque":0{opaque}'
 """Ends the connection."""
 SECRETS = {"may": "secret-of-all", "some": "secret-of-some", "nobody": "secret-of-nobody"}
-"""Who signs, and with what; the broker has no account of the last."""
+"""Secrets of the signers; the broker has no account of the last."""
 ACCOUNTS = PlainConfig(
     accounts=(
         Account("may", SECRETS["may"], default_topic_perm="PUB"),
@@ -70,7 +70,7 @@ def frame(header: bytes, body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Sent:
-    """A send as a client spells it, or nearly so."""
+    """A send with a client's spelling of JSON, or a similar one."""
 
     topic: str = "T"
     queue_id: int = 0
@@ -86,7 +86,7 @@ class Sent:
     spelled: str = '"flag":{flag},"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":479'
 
     def frame(self, opaque: int) -> bytes:
-        """The request."""
+        """Return the encoded request."""
         values = {
             "a": "P", "b": self.topic, "c": "TBW102", "d": 4, "e": self.queue_id, "f": self.sys_flag,
             "g": 1_700_000_000_000 + opaque, "h": 7, "i": self.properties, "j": 0, "k": "false", "l": 16,
@@ -107,7 +107,7 @@ KEYED = b"UNIQ_KEY\x01AC11%04d\x02KEYS\x01one two\x02TAGS\x01tag%d"
 
 
 def batched(*messages: tuple[bytes, bytes]) -> bytes:
-    """Bodies and properties of messages, as a batch has them."""
+    """Return bodies and properties of messages in the format of a batch."""
     return encode_batch([(number, body, properties) for number, (body, properties) in enumerate(messages)])
 
 
@@ -198,11 +198,11 @@ READS = st.lists(
 
 
 async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = False, **store: Any) -> Any:
-    """What reads of a connection leave behind in a broker.
+    """Return the state of a broker after reads of a connection.
 
     Args:
-        root: where its store is.
-        reads: what comes at a time.
+        root: folder of its store.
+        reads: the bytes of each read.
         run: class of the runs; None serves requests one by one.
         signed: whether there is access control.
         store: settings of the store, beside small sizes.
@@ -210,7 +210,7 @@ async def stored(root: Path, reads: list[bytes], run: Any, *, signed: bool = Fal
     clock = VirtualClock()
     broker_settings = replace(BrokerSettings(), broker_ip1="127.0.0.1", auto_create_topic_enable=False)
     small = {"mapped_file_size_commit_log": 1 << 17, "mapped_file_size_consume_queue": 400, "max_hash_slot_num": 50}
-    # On a busy machine a queue would be brought to the disk meanwhile, in the one case and not in the other.
+    # On a busy machine, a queue could be flushed meanwhile in one case but not in the other.
     small |= {"max_index_num": 40, "flush_interval_consume_queue": 3_600_000}
     store_settings = StoreSettings(store_path_root_dir=str(root), max_message_size=4096, **small | store)
     tables = make_tables(broker_settings, store_settings, clock.now_ms())
@@ -286,7 +286,7 @@ def found(reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
     for read in reads:
         for one in read:
             if one.spelled == NO_JSON and how["flush_disk_type"] == "SYNC_FLUSH":
-                continue  # whether the disk is flushed before the connection closes, and so what it replies, is chance
+                continue  # it depends on timing whether the disk is flushed before the close, and so does the reply
             opaque += 1
             pieces[-1] += one.frame(opaque)
         pieces.append(b"")
@@ -301,7 +301,7 @@ def found(reads: list[list[Sent]], cut: int, **how: Any) -> list[Any]:
 
 
 def counting(run: Any) -> tuple[Any, list[int]]:
-    """A class of runs, and how many sends each of its runs has taken."""
+    """Return a class of runs, and the number of sends of each of its runs."""
     taken: list[int] = []
 
     class Counted(run):  # type: ignore[misc]
@@ -336,7 +336,7 @@ def test_under_access_control_a_run_stores_what_its_sends_do_one_by_one(
 def test_in_a_group_a_run_stores_the_entries_that_its_sends_do_one_by_one(
     reads: list[list[Sent]], flush: str, most: int, cut: int
 ) -> None:
-    """Headers, units and places of all entries; a leader whose group has few of them takes no more."""
+    """Headers, units and positions of all entries; a leader in a group with few of them accepts no more."""
     with patch.object(framed_log, "MOST_UNCOMMITTED", most or framed_log.MOST_UNCOMMITTED):
         one_by_one, by_runs = found(reads, cut, message_index_enable=True, flush_disk_type=flush, **GROUP)
     assert by_runs == one_by_one

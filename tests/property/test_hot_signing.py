@@ -1,4 +1,4 @@
-"""HMAC-SHA1 of both twins is what Python's `hmac` says, whatever is signed, and however it lies in blocks."""
+"""HMAC-SHA1 of both twins equals Python's `hmac`, for any data in any position of its blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou import _hot
 from tianzhou._hot import signing
 
 TWINS = [pytest.param(signing, id="hashlib"), pytest.param(_hot, id="chosen")]
-"""What is chosen is compiled where the processor has SHA instructions."""
+"""`chosen` is compiled where the processor has SHA instructions."""
 SIZES = st.one_of(st.integers(0, 200), st.sampled_from([511, 512, 513, 4096, 70_001]))
 
 

@@ -1,4 +1,6 @@
-"""The compiled twin of the hot functions against the pure one: the same results or the same errors, whatever comes."""
+"""The compiled twin of the hot functions, compared with the pure one: the same results or the same errors, for any
+input.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ ANY_NUMBER = st.integers(-(2**66), 2**66) | I32 | st.sampled_from([0, 1, 2**31, 
 
 
 def outcome(attempt: Callable[..., Any], *arguments: Any) -> Any:
-    """What comes out: a value, or the kind and words of an error."""
+    """Return the result of a call: a value, or the type and text of an error."""
     try:
         return attempt(*arguments)
     except Exception as error:  # noqa: BLE001 - both twins have to fail alike
@@ -45,7 +47,7 @@ def outcome(attempt: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def told(found: Any) -> Any:
-    """The outcome of `split` with the types of the headers, which compare by their fields alone."""
+    """Return the result of `split` with the types of the headers, because headers compare only by their fields."""
     if isinstance(found[0], list):
         return [type(command.header) for command in found[0]], found
     return found
@@ -134,7 +136,7 @@ KIND_OF = ((headers.Int32, "i"), (headers.Int64, "l"), (headers.Switch, "b"), (s
 
 
 def layout_of(header: type[Struct]) -> list[tuple[str, str, bool]]:
-    """The fields of a header: name on the wire, kind of value, whether it has to be there."""
+    """Return the fields of a header: name on the wire, type of value, whether it is required."""
     return [(field.encode_name, kind_of(field.type), field.required) for field in structs.fields(header)]
 
 
@@ -152,7 +154,7 @@ ESCAPES = ("none", "json", "upper", "all")
 
 
 def spelled(text: str, how: str) -> str:
-    """A JSON string in one of the ways people write it."""
+    """Return a JSON string in one of the usual spellings."""
     if how == "none":
         return json.dumps(text, ensure_ascii=False)
     if how == "json":
@@ -354,7 +356,7 @@ def test_ordinary_messages_are_stored_alike(
         pending: deque[Any] = deque()
         result = twin.put_plain(log, queue, record, 1_700_000_000_000, pending, PutResult(PutStatus.PUT_OK))
         if result is None:
-            memory[:] = bytes(4096)  # what was begun is written over
+            memory[:] = bytes(4096)  # the data of the first call is overwritten
         found.append((result, memory[:], log.position, queue.next_offset, [item[1:] for item in pending]))
     assert found[0] == found[1]
 

@@ -1,4 +1,4 @@
-"""Order of a producer's sends while the broker refuses, falls silent and comes back, in virtual time.
+"""Order of a producer's sends while the broker refuses, hangs and recovers, in virtual time.
 
 The broker is a real one, in the test's process, behind faults (`tianzhou.testing.faults`). Sends of one queue or one
 sharding key are never overtaken by later ones, whether they go through the outbox or not, and none is lost.
@@ -110,7 +110,7 @@ class Round:
         task.add_done_callback(self.running.discard)
 
     async def finish(self) -> list[MessageExt]:
-        """Let the broker come back, wait until the outbox is empty, and return the messages of the topic."""
+        """Let the broker recover, wait until the outbox is empty, and return the messages of the topic."""
         self.cluster.faults.clear()
         await asyncio.gather(*self.running)
         await until_async(lambda: self.producer.outbox.pending == 0, "the outbox is empty", within_s=300)

@@ -1,4 +1,4 @@
-"""PROXY headers: whatever is written is read, in pieces too, and nothing behind it is taken."""
+"""PROXY headers: every written header is read, also in pieces, and no byte after it is consumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = st.dictionaries(st.integers(0, 255), st.text(st.characters(max_codepoin
 
 
 def taken(stream: bytes) -> bytes:
-    """What a reader takes that asks for no more than what is missing."""
+    """Return the bytes that a reader consumes when it requests only the missing ones."""
     data = b""
     while count := missing(data):
         assert len(data) + count <= len(stream)

@@ -1,4 +1,4 @@
-"""What is encoded comes back, whatever it holds; what is random never does harm."""
+"""Records round-trip with any contents; random bytes do no harm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tianzhou.wire.properties import decode_properties, encode_properties, get_p
 
 
 def always(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`given` without a deadline, as the machine may be busy with other tests."""
+    """Return `given` without a deadline, because the machine may be busy with other tests."""
     return lambda test: settings(deadline=None)(given(*strategies)(test))
 
 
@@ -50,7 +50,7 @@ RECORDS = st.builds(
 
 
 def as_stored(original: codec.Record, data: bytes) -> codec.Record:
-    """What a record becomes by being stored."""
+    """Return the record as it is stored."""
     flags = original.sys_flag & ~0x30
     flags |= (0x10 if len(original.born_host) == 16 else 0) | (0x20 if len(original.store_host) == 16 else 0)
     fields: dict[str, Any] = {name: getattr(original, name) for name in original.__struct_fields__}

@@ -1,4 +1,4 @@
-"""Whatever JSON is in a state file, a broker starts on it or says which file is wrong."""
+"""A broker starts with any JSON in a state file, or reports which file is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token buckets: the burst is exact, the rate holds, and no order of requests gets more tokens than there are."""
+"""Token buckets: the burst is exact, the rate holds, and no order of requests gets more tokens than available."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STARTS_S = (0.0, 1e6 + 1 / 3)
 
 
 def granted(bucket: TokenBucket, amount: float, now_s: float) -> bool:
-    """Take tokens if they are there."""
+    """Take tokens if enough are available; return whether they were."""
     if bucket.wait_s(amount, now_s):
         return False
     bucket.take(amount)
@@ -28,7 +28,7 @@ def test_the_burst_is_exact(rate: int, start_s: float) -> None:
     for burst in (1, 7, 1_000, 2 * rate):
         bucket = TokenBucket(rate, burst, start_s)
         assert sum(granted(bucket, 1, start_s) for _ in range(burst + 50)) == burst
-        # After a long time without requests it is the same again, and not more.
+        # After a long time without requests the bucket is full again, and not more.
         assert sum(granted(bucket, 1, start_s + 3_600) for _ in range(burst + 50)) == burst
 
 
@@ -62,7 +62,7 @@ def test_a_bucket_owes_what_a_large_request_takes() -> None:
     bucket = TokenBucket(10, 5, 0.0)
     assert granted(bucket, 32, 0.0)
     assert bucket.wait_s(1, 0.0) == pytest.approx(2.8)
-    assert not granted(bucket, 32, 3.1)  # it is not full before the debt is paid and 5 tokens are there
+    assert not granted(bucket, 32, 3.1)  # not full before the debt is paid and 5 tokens are available
     assert granted(bucket, 32, 3.2)
 
 

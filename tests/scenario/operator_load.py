@@ -1,4 +1,4 @@
-"""A durable producer and a consumer group at work while a test does what an operator does, with a ledger of both."""
+"""A durable producer and a running consumer group during a test of an operator's actions, with a ledger of both."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class OperatorLoad:
         self._thread.join(60)
 
     def go_on(self, messages: int = 50) -> None:
-        """Wait until so many further messages are acknowledged."""
+        """Wait until `messages` further messages are acknowledged."""
         wanted = len(self.acknowledged) + messages
         until(lambda: len(self.acknowledged) >= wanted, "sends go on", within_s=60)
 

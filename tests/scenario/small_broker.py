@@ -23,7 +23,7 @@ from tianzhou.wire.fields import write_header
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a test, half a minute at most."""
+    """Run a test, with a limit of half a minute."""
     asyncio.run(asyncio.wait_for(main, 30))
 
 
@@ -34,7 +34,9 @@ def small_broker(
     tls: TlsSettings | None = None,
     **settings: Any,
 ) -> Broker:
-    """A broker on any free port with its store in `folder/name`; without a name server but by `namesrv_addr`."""
+    """Return a broker on any free port with its store in `folder/name`; it has a name server only with
+    `namesrv_addr`.
+    """
     values: dict[str, Any] = {
         "broker_name": name, "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
         "namesrv_addr": "", "broker_config_path": str(folder / "broker.conf"),
@@ -49,20 +51,20 @@ def small_broker(
 
 
 def pair_broker(folder: Path, namesrv: str, role: str, broker_id: int, **more: object) -> Broker:
-    """The master or a slave of a pair, with its store in `folder/role` and more settings of that store."""
+    """Return the master or a slave of a pair, with its store in `folder/role` and more settings of that store."""
     store = {"broker_role": role, "store_path_root_dir": str(folder / role), "max_index_num": 4000, **more}
     return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
 
 
 @dataclass
 class PairSite:
-    """A name server and a client, beside which the brokers of a pair start and stop.
+    """A name server and a client, for a pair whose brokers start and stop.
 
     Attributes:
         folder: parent of the brokers' folders.
         namesrv: address of the name server.
         client: sends requests to the brokers.
-        stack: ends what was started.
+        stack: ends all started brokers.
     """
 
     folder: Path
@@ -72,7 +74,7 @@ class PairSite:
 
     @asynccontextmanager
     async def running(self, role: str, broker_id: int = 0, **more: object) -> AsyncIterator[Broker]:
-        """Run a broker of the pair, see `pair_broker`; yields it once it is registered."""
+        """Run a broker of the pair, see `pair_broker`; yield it once it is registered."""
         async with pair_broker(self.folder, self.namesrv, role, broker_id, **more) as broker:
             await broker.ready()
             yield broker
@@ -96,7 +98,7 @@ async def pair_site(folder: Path) -> AsyncIterator[PairSite]:
 
 
 async def bodies_of_orders(namesrv: str, count: int) -> set[bytes]:
-    """What a consumer reads of the topic `orders`, until it has so many different bodies."""
+    """Return the bodies that a consumer reads of the topic `orders`, until it has `count` different ones."""
     found: set[bytes] = set()
     async with PullConsumer("g", namesrv) as consumer:
         queues = await consumer.queues("orders")
@@ -123,7 +125,7 @@ async def ask(client: RemotingClient, address: str, code: int, body: bytes = b""
 async def send(
     client: RemotingClient, address: str, body: bytes = b"x", *, properties: str = "", **header: Any
 ) -> Command:
-    """Send a message to queue 0 of topic T, or as the header says."""
+    """Send a message to queue 0 of topic T, unless the header overrides it."""
     fields = {
         "producer_group": "P", "topic": "T", "default_topic": "TBW102", "default_topic_queue_nums": 1, "queue_id": 0,
         "sys_flag": 0, "born_timestamp": 1, "flag": 0, "properties": properties,
@@ -132,7 +134,7 @@ async def send(
 
 
 async def pull(client: RemotingClient, address: str, **header: Any) -> Command:
-    """Pull queue 0 of topic T from its beginning on with a subscription to everything, or as the header says."""
+    """Pull queue 0 of topic T from its beginning with a subscription to everything, unless the header overrides it."""
     fields = {
         "consumer_group": "G", "topic": "T", "queue_id": 0, "queue_offset": 0, "max_msg_nums": 32, "sys_flag": 4,
         "commit_offset": 0, "suspend_timeout_millis": 0, "subscription": "*", "sub_version": 0,

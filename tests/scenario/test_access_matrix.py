@@ -1,7 +1,7 @@
-"""Every request code by every kind of credentials: who is let in, at each port and over each transport.
+"""Every request code with every kind of credentials: access at each port and over each transport.
 
-What is expected comes from the rows of `tianzhou.access.needs`; docs/reference/access-matrix.md has the same beside
-what Apache's servers do.
+The expected results come from the rows of `tianzhou.access.needs`; docs/reference/access-matrix.md compares them with
+Apache's servers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def settings_of(kind: str) -> dict[str, str]:
 async def served(
     folder: Path, kind: str, credentials: Credentials, more: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[EmbeddedServer, Authority]]:
-    """Both servers, with all accounts; plain, TLS, and TLS with a client's certificate on each port."""
+    """Run both servers with all accounts; plain, TLS, and TLS with a client's certificate on each port."""
     authority = Authority(folder)
     tls = replace(
         certified(authority),
@@ -108,7 +108,7 @@ async def decide_batch(address: str) -> None:
 
 
 def contexts(authority: Authority) -> dict[str, ssl.SSLContext | None]:
-    """What clients speak."""
+    """Return the TLS contexts of clients by transport."""
     client = trusting(authority)
     certificate, key = authority.issue("somebody")
     shown = replace(client, client_cert_path=certificate, client_key_path=key)
@@ -127,7 +127,7 @@ def over_tls(transport: int, port: int) -> tuple[Asked, ...]:
 async def outcomes(
     client: RemotingClient, address: str, asked: tuple[Asked, ...], credentials: Credentials
 ) -> dict[tuple[int, Who], tuple[int, str]]:
-    """What is answered to each request from each of the four."""
+    """Return the reply to each request with each of the four credentials."""
 
     async def one(request: Asked, who: Who) -> tuple[int, str]:
         fields, body = request.numbered(next(_numbers))
@@ -151,12 +151,12 @@ def wrong_cells(
     kind: str,
     lookups: frozenset[int] = LOOKUPS,
 ) -> list[str]:
-    """Cells that are not as the rows say.
+    """Return the cells that differ from the rows.
 
     Args:
-        found: answers by request code and who asked.
+        found: replies by request code and credentials.
         asked: the requests.
-        port: which port was asked.
+        port: port of the requests.
         kind: of access control.
         lookups: codes that a name server answers to every peer.
     """
@@ -165,7 +165,7 @@ def wrong_cells(
     for request in asked:
         row = ROWS[request.code]
         served = request.served(server, kind) and not (port == FAST and request.code in NOT_ON_FAST_PORT)
-        # Members look at the row whether they serve the code or not.
+        # Members check the row whether they serve the code or not.
         for_all = (row.plain if kind == ACCOUNTS else row.policy) == ACCOUNT or not (served or port == MEMBERS)
         for who in Who:
             code, remark = found[request.code, who]
@@ -226,7 +226,7 @@ async def test_the_port_of_members_is_for_who_may_speak_for_a_broker(tmp_path: P
     file = tmp_path / "plain_acl.yml"
     file.write_text(credentials.accounts_file() if kind == ACCOUNTS else "")
     file.chmod(0o600)
-    # The other two never come: one member alone leads nobody, and answers all the same.
+    # The other two never start: one member alone does not lead, but still replies.
     ports = [server_ports() for _ in range(3)]
     store = {
         "enable_d_leger_commit_log": True, "d_leger_group": "broker-a", "d_leger_self_id": "n0",
@@ -234,7 +234,7 @@ async def test_the_port_of_members_is_for_who_may_speak_for_a_broker(tmp_path: P
     }  # fmt: skip
     settings = {re.sub("([A-Z])", r"_\1", key).lower(): value for key, value in settings_of(kind).items()}
     values = {key: value == "true" if value in ("true", "false") else value for key, value in settings.items()}
-    # A member of a group takes users from its leader alone, so they are made before it becomes one.
+    # A member of a group copies users from its leader, so create them before it becomes a member.
     async with small_broker(tmp_path, acl_config_path=str(file), **values) as before:
         await make_users(before.address, credentials)
     async with small_broker(tmp_path, store, acl_config_path=str(file), **values), RemotingClient() as client:

@@ -1,4 +1,6 @@
-"""Accounts of RocketMQ 4.x at a name server and a broker: who signs and may is served, whatever else comes is not."""
+"""Accounts of RocketMQ 4.x at a name server and a broker: signed and permitted requests are served, all
+others refused.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,7 @@ async def test_what_nobody_serves_is_told_to_accounts_alone(tmp_path: Path) -> N
 
 
 async def test_who_may_end_a_transaction_is_decided_by_the_topic_it_is_of(tmp_path: Path) -> None:
-    """Java's answer of a check names the half topic, a client of 4.x none, and a meddler one of its own."""
+    """In a check reply, Java's client names the half topic, a client of 4.x none, and an attacker its own."""
     async with served(tmp_path) as server:
         where = server.namesrv_address
         async with Admin(where, **ADMIN) as admin:
@@ -202,7 +204,7 @@ async def test_a_server_does_not_start_with_rules_that_cannot_be_read(tmp_path: 
 
 
 async def test_a_server_without_rules_refuses_everybody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As Apache's; whoever writes the file later is let in by it."""
+    """Like Apache's; an account is accepted as soon as the file has it."""
     settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values={"aclEnable": "true"})
     async with EmbeddedServer(settings) as server:
         assert "plain_acl.yml: no account" in caplog.text
@@ -228,7 +230,7 @@ async def test_a_certificate_is_an_account_and_a_signature_goes_before_it(tmp_pa
         certificate, key = authority.issue(name)
         return replace(trusting(authority), client_cert_path=certificate, client_key_path=key)
 
-    # Its broker shows the server's certificate, which is no account, and signs.
+    # Its broker presents the server's certificate, which is no account, and signs.
     async with EmbeddedServer(settings, tls=at_server) as server:
         where = server.namesrv_address
         async with Admin(where, tls=shows("somebody"), **ADMIN) as admin:

@@ -1,4 +1,4 @@
-"""How a broker finds its name servers and what it tells them, over loopback."""
+"""A broker's name servers and its registrations with them, over loopback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 class Scripted:
-    """A name server that notes what it is asked."""
+    """A name server that records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[Command] = []
@@ -135,7 +135,8 @@ async def test_addresses_stand_for_themselves() -> None:
     assert await resolve("::1", 80) == ["[::1]:80"]
 
 
-# --- what they receive -----------------------------------------------------------------------------------------------
+# --- contents of registrations
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -212,7 +213,8 @@ async def test_a_broker_can_wait_before_it_shows_itself(tmp_path: Path) -> None:
             assert len(scripted.asked(103)) == 1
 
 
-# --- locks that most members have to grant ----------------------------------------------------------------------------
+# --- locks that a majority of members has to grant
+# -----------------------------------------------------------------------
 
 
 class Member:
@@ -253,13 +255,13 @@ async def test_a_queue_is_locked_when_most_members_grant_it(
             assert granted == expected
             alone = not strict or replicas == 1
             assert [asked.only_this_broker for _, asked in one.requests] == ([] if alone else [True])
-            # Whoever asks on behalf of another member gets this broker's word alone.
+            # A request on behalf of another member gets only this broker's answer.
             for_another = LOCK_REQUEST.dumps(LockRequest("c1", "G", queues, only_this_broker=True))
             reply = await client.invoke(broker.address, Command(41, body=for_another))
             assert len(LOCKED_QUEUES.loads(reply.body)) == 3
             assert (await client.invoke(broker.address, Command(42, body=wish))).code == 0
             assert [code for code, _ in two.requests] == ([] if alone else [41, 42])
-            # Name servers are asked now and then only.
+            # Name servers are queried only from time to time.
             assert len(scripted.asked(901)) == (0 if alone else 1)
 
 
@@ -276,7 +278,7 @@ async def test_without_a_word_of_name_servers_a_broker_counts_alone(tmp_path: Pa
 
 
 class Careful(Scripted):
-    """A name server that tells its settings and versions, as real ones do."""
+    """A name server that returns its settings and versions, like real ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,7 +293,7 @@ class Careful(Scripted):
         return reply
 
     def told(self) -> list[set[str]]:
-        """Topics of each registration."""
+        """Return the topics of each registration."""
         return [set(REGISTER_BODY.loads(said.body).table.topic_config_table) for said in self.asked(103)]
 
 
@@ -321,14 +323,14 @@ async def test_of_many_topics_those_that_changed_are_registered(
             assert await change("two", "three") == {"two", "three"}
             version = REGISTER_BODY.loads(careful.asked(103)[-1].body).table.data_version
             assert version == topics.version
-            # Queried before: what it registered last, and whether it drops what a registration does not list.
+            # Queried before: the last registration, and whether the name server drops topics missing in a registration.
             assert DATA_VERSION.loads(careful.asked(322)[0].body) != version
             for name in ("one", "two", "three", "TBW102"):
                 route = real.routes.route(name)
                 assert route is not None, name
             assert real.routes.data_version("DefaultCluster", broker.address) == version
 
-            # Where something could be lost by it, all are registered.
+            # Where a partial registration could lose topics, all are registered.
             careful.settings = "deleteTopicWithBrokerRegistration=true\n"
             assert await change("four") == whole | {"one", "two", "three", "four"}
             careful.settings = "something=else\n"
@@ -343,7 +345,7 @@ async def test_of_many_topics_those_that_changed_are_registered(
             assert await registrar.settled()
             assert careful.told()[-1] > whole
             assert await change("seven") == {"seven"}
-            # Nothing is said again to those that know it.
+            # Name servers that have the topics get no further registration.
             told = len(careful.asked(103))
             registrar.request()
             assert await registrar.settled()
@@ -358,7 +360,7 @@ async def test_everything_is_registered_again_after_a_lost_connection_and_every_
 
     careful = Careful()
     async with careful.server:
-        # One of them is never there, which keeps nobody from hearing of the others.
+        # One of them never runs, but the others still get the registration.
         where = f"{careful.address};127.0.0.1:1"
         async with small_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
             await broker.ready()
@@ -372,7 +374,8 @@ async def test_everything_is_registered_again_after_a_lost_connection_and_every_
             assert careful.told()[-1] == whole
 
 
-# --- name servers that answer nonsense --------------------------------------------------------------------------------
+# --- name servers with invalid replies
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nonsense", [b"{not json", b"[1,2]", b'{"table":[3]}', b'{"table":{"T":{"a":1}}}', bytes(9)])

@@ -148,7 +148,7 @@ def test_the_fast_port_serves_all_but_pulls(tmp_path: Path) -> None:
             try:
                 await served(free_port_pair("127.0.0.1"))
             except ConfigError:
-                # Another process may take one of the two before the broker does.
+                # Another process may take one of the two ports before the broker.
                 if attempt == 4:
                     raise
             else:

@@ -1,4 +1,4 @@
-"""Requests for messages that have left the memory wait for the disk; a broker serves everyone else meanwhile."""
+"""Requests for messages that are not in memory wait for the disk; a broker serves all others meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions whose half messages have left the memory: a broker serves everyone else while it reads them."""
+"""Transactions whose half messages are not in memory: a broker serves all other requests while it reads them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 class Half(NamedTuple):
-    """What a producer knows of its half message."""
+    """A producer's identifiers of its half message."""
 
     number: int
     place: int
@@ -37,7 +37,7 @@ class Half(NamedTuple):
 
 
 class World:
-    """A broker with half messages on a disk that forgets."""
+    """A broker with half messages on a disk that can evict files from memory."""
 
     def __init__(self, broker: Broker, client: RemotingClient, disk: ColdDisk, halves: list[Half]) -> None:
         self.broker = broker
@@ -56,7 +56,7 @@ class World:
         )  # fmt: skip
 
     def forget(self, files: int) -> None:
-        """Take the first segments of the log, the queues and the index out of memory."""
+        """Evict the first segments of the log, the queues and the index from memory."""
         store = self.broker.store_settings.root
         for path in sorted((store / "commitlog").iterdir())[:files]:
             assert self.disk.take(path)
@@ -64,19 +64,19 @@ class World:
             self.disk.take(path, 4096)
 
     async def others_are_served(self) -> None:
-        """A message is stored, in its order, while something waits at the gate."""
+        """Check that a message is stored, in its order, while a read waits at the gate."""
         await until_async(lambda: self.disk.waiting > 0, every_s=0.001)
         assert (await send(self.client, self.broker.address, b"x" * 900, topic="Hot")).code == ResponseCode.SUCCESS
 
     def committed(self) -> list[bytes]:
-        """Keys of the messages that can be consumed."""
+        """Return the keys of the messages that can be consumed."""
         found = read_now(self.broker.store, "T", 0, 0, 32)
         return [bytes(part) for part in found.parts]
 
 
 @asynccontextmanager
 async def on_a_cold_disk(folder: Path, asked: list[Command] | None = None, **settings: Any) -> AsyncIterator[World]:
-    """A broker that has half messages in its first segments of 16 KiB."""
+    """Yield a broker that has half messages in its first segments of 16 KiB."""
     store = {
         "store_path_root_dir": str(folder / "store"), "mapped_file_size_commit_log": 16 << 10,
         "max_hash_slot_num": 4000, "delete_when": "", "clean_file_forcibly_enable": False,
@@ -114,7 +114,7 @@ async def test_a_decision_about_a_cold_message_holds_up_nobody_and_is_made_once(
         cold = world.halves[0]
         deciding = [asyncio.ensure_future(world.end(cold, outcome)) for outcome in (COMMIT, ROLLBACK, COMMIT)]
         await world.others_are_served()
-        # What is in memory is decided at once, before what is not.
+        # A decision about a half message in memory is made immediately, before those about others.
         assert (await world.end(world.halves[-1], COMMIT)).code == ResponseCode.SUCCESS
         assert not any(task.done() for task in deciding)
         world.disk.open()

@@ -1,4 +1,4 @@
-"""The doctor beside brokers with copies: a pair, and a group whose members go one after the other."""
+"""The doctor at brokers with copies: a pair, and a group whose members stop one after the other."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COPIES = {"slave-missing", "slave-not-following", "slave-behind", "broker-withou
 
 
 async def ill(admin: Admin) -> set[str]:
-    """What the doctor says of masters, slaves and leaders."""
+    """Return the doctor's findings about masters, slaves and leaders."""
     return COPIES & set((await diagnose(admin, "broker")).names)
 
 
 async def faults(admin: Admin) -> set[str]:
-    """What `status` ends with 1 for."""
+    """Return the faults for which `status` ends with 1."""
     return {str(one.kind) for one in copy_faults(await admin.cluster.status())}
 
 
@@ -75,7 +75,7 @@ async def test_a_slave_that_is_not_let_in(tmp_path: Path) -> None:
         async def stands() -> bool:
             return await ill(admin) == {"slave-not-following"}
 
-        # It knows its master, connects every now and then, and gets nothing.
+        # It knows its master, connects from time to time, and gets no data.
         await until_async(lambda: slave.replication.status().ha_client_runtime_info.master_addr, "it knows its master")
         await until_async(stands, "the doctor finds that it stands")
 

@@ -43,7 +43,7 @@ async def test_what_groups_want_survives_a_restart(tmp_path: Path) -> None:
         async with broker_in(tmp_path) as broker:
             await send_numbered(client, broker.address, 0)
             await announce(client, broker.address, "n > 2", 7)
-            await asyncio.sleep(0.01)  # bits are trusted from the next millisecond on
+            await asyncio.sleep(0.01)  # bits are valid from the next millisecond on
             for number in range(1, 6):
                 await send_numbered(client, broker.address, number)
             assert await numbers(client, broker.address, 7) == [3, 4, 5]
@@ -54,7 +54,7 @@ async def test_what_groups_want_survives_a_restart(tmp_path: Path) -> None:
             entry = broker.tables.filters.find("T", "G")
             assert entry is not None
             assert entry.dead
-            # Its members are away, but what is stored is judged for them.
+            # Its members are offline, but stored messages still get their bits.
             await send_numbered(client, broker.address, 1)
             await send_numbered(client, broker.address, 9)
             await announce(client, broker.address, "n > 2", 7)
@@ -63,7 +63,7 @@ async def test_what_groups_want_survives_a_restart(tmp_path: Path) -> None:
             await announce(client, broker.address, "n < 2", 8)
             assert await numbers(client, broker.address, 8) == [0, 1, 1]
         async with broker_in(tmp_path, expect_consumer_num_use_filter=64) as broker:
-            # Bits of another size mean nothing any more, so all is judged by what it says.
+            # Bits of another size are invalid, so each message is filtered by its own properties.
             assert broker.tables.filters.find("T", "G") is None
             await announce(client, broker.address, "n < 2", 9)
             await send_numbered(client, broker.address, 1)

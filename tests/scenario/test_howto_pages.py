@@ -1,4 +1,4 @@
-"""The Python of pages about consuming, managing, moving here and web applications is run as it stands there."""
+"""The Python code of the pages about consuming, managing, migrating and web applications runs as printed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(path.stem, None)
 
 
-@pytest.mark.filterwarnings("ignore:Using `httpx`")  # Starlette's test client would rather have its successor
+@pytest.mark.filterwarnings("ignore:Using `httpx`")  # Starlette's test client prefers its successor
 @pytest.mark.parametrize(
     "name",
     [
@@ -80,7 +80,9 @@ def test_the_application_with_a_lifespan_passes_its_own_tests(
 
 
 def django_of(namesrv_addr: str) -> dict[str, ModuleType]:
-    """What the page uses of Django, which the tests do not install: callbacks of a commit, an answer, a command."""
+    """Return the modules of Django that the page uses, because the tests do not install it: callbacks of a commit, a
+    response, a command.
+    """
     callbacks: list[Any] = []
 
     @contextmanager
@@ -131,7 +133,9 @@ def test_a_view_sends_what_a_command_consumes(
 
 
 def faststream() -> dict[str, ModuleType]:
-    """What the page uses of FastStream, which the tests do not install: a broker in memory and the hooks of a life."""
+    """Return the modules of FastStream that the page uses, because the tests do not install it: a broker in memory and
+    lifespan hooks.
+    """
 
     class InMemoryBroker:
         def __init__(self, _url: str) -> None:
@@ -173,7 +177,7 @@ def test_faststream_and_the_clients_stand_side_by_side(tianzhou_cluster: Any, mo
 
 
 def test_the_nouns_of_the_page_are_those_of_admin() -> None:
-    """Each row of the table names operations that are there, and all of them unless it says that there are others."""
+    """Each row of the table names existing operations, and all of them unless it mentions others."""
     page = (HOWTO.parent / "reference" / "admin.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|[^|]+\| (.+) \|$", page, re.MULTILINE)
     admin = Admin("127.0.0.1:1")

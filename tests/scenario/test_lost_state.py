@@ -1,4 +1,6 @@
-"""A broker whose state files are damaged, gone or another user's: what it reads, refuses, rebuilds and keeps."""
+"""A broker whose state files are damaged, missing or another user's: the files it reads, refuses, rebuilds and
+preserves.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ MEMBERS = {
 def null_table(file: Path) -> None:
     value = loads(file.read_bytes())
     value[MEMBERS[file.name]] = None
-    # No member that is None is written; the text has it all the same.
+    # Members with the value None are not written, but the text has them.
     del value[MEMBERS[file.name]]
     file.write_bytes(dumps_pretty(value)[:-1] + b',"%s":null}' % MEMBERS[file.name].encode())
 
@@ -59,7 +61,7 @@ PAIRS = sorted(
 
 
 async def used_store(folder: Path) -> Path:
-    """Make a store with a topic, a group, offsets and a message sent back; return its `config` folder."""
+    """Create a store with a topic, a group, offsets and a message sent back; return its `config` folder."""
     async with small_broker(folder) as broker, RemotingClient() as client:
         address = broker.address
         for number in range(4):
@@ -73,7 +75,7 @@ async def used_store(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a used store, stopped cleanly; tests work on copies."""
+    """Return a folder with a used store, stopped cleanly; tests work on copies."""
     folder = tmp_path_factory.mktemp("made")
     run(used_store(folder))  # type: ignore[arg-type]
     return folder
@@ -81,7 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def config(made: Path, tmp_path: Path) -> Path:
-    """The `config` folder of a copy of the used store, where each file lies beside an equal `.bak`."""
+    """Return the `config` folder of a copy of the used store, in which each file has an equal `.bak`."""
     shutil.copytree(made / "broker-a", tmp_path / "broker-a")
     folder = tmp_path / "broker-a" / "config"
     for name in FILES:
@@ -171,7 +173,7 @@ async def test_an_accepted_loss_is_rebuilt_from_the_log_listed_and_deletes_nothi
         assert set(note["lost"]) == set(FILES)
         assert "orders" in note["topics"]
         assert not (config / "accept-lost-state").exists(), "the next loss is refused again"
-        # The tables that the broker has by now are whole; only an operator knows whether they are complete.
+        # The tables that the broker has now are intact; only an operator knows whether they are complete.
         async with small_broker(tmp_path) as broker:
             assert "orders" in broker.tables.topics
             assert (await ask(client, broker.address, 316)).code == 1
@@ -183,7 +185,7 @@ async def test_an_accepted_loss_is_rebuilt_from_the_log_listed_and_deletes_nothi
 async def test_queues_of_a_store_without_a_topic_table_outlive_the_cleaning_of_unused_topics(
     config: Path, tmp_path: Path
 ) -> None:
-    """As a store has it that another broker wrote, or whose `config` folder was not copied."""
+    """For a store that another broker wrote, or whose `config` folder was not copied."""
     shutil.rmtree(config)
     async with small_broker(tmp_path) as broker, RemotingClient() as client:
         assert (await ask(client, broker.address, 316)).code == 1
@@ -236,7 +238,7 @@ async def test_a_broker_whose_folder_is_removed_acknowledges_nothing_and_makes_n
     broker = small_broker(tmp_path, {"flush_disk_type": "SYNC_FLUSH"})
     async with RemotingClient() as client, broker:
         assert (await send(client, broker.address)).code == 0
-        # In one step: the broker may be writing a file of the folder.
+        # In one step, because the broker may be writing a file of the folder.
         (tmp_path / "broker-a").rename(tmp_path / "removed")
         shutil.rmtree(tmp_path / "removed")
         unsafe = await send(client, broker.address)

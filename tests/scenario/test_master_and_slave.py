@@ -1,4 +1,4 @@
-"""A master and its slave behind one name server, and our client before them: what holds while the master is away."""
+"""A master and its slave with one name server, and our client: guarantees while the master is down."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_slave_that_was_first_finds_its_master_when_that_comes(tmp_path:
         slave = await stack.enter_async_context(pair_broker(tmp_path, namesrv, "SLAVE", 1))
         await slave.ready()
         for _ in range(2):
-            # The second time at another port, as it is any free one.
+            # The second time at another port, because it is any free one.
             async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
                 await master.ready()
                 async with Producer("p", namesrv) as producer:
@@ -175,14 +175,14 @@ async def test_a_slave_says_once_that_its_master_is_away(
             await until_async(lambda: slave.replication.near_master, "copying")
             await until_async(lambda: "log is copied" in caplog.text, "it is said")
             address = f"127.0.0.1:{master.port}"
-        # The name server would say so; a killed master's address stays for a while.
+        # The name server would name it; a killed master's address stays for a while.
         slave.replication.master_named(address, slave.replication.ha_address)
         attempts = slave.troubles.totals
         await until_async(lambda: attempts["copying the log"] > 20, "tried often")
         async with pair_broker(tmp_path, namesrv, "ASYNC_MASTER", 0) as master:
             await until_async(lambda: caplog.text.count("the log is copied from") == 2, "copied again")
     lines = [record for record in caplog.records if "the log is not copied" in record.message]
-    assert len(lines) == 3  # the address that it had, the one that it was told, and when the last one stopped
+    assert len(lines) == 3  # its old address, the one it got, and the stop of the last one
     assert not any(record.exc_info for record in caplog.records)
 
 
@@ -260,7 +260,7 @@ async def test_members_and_administrators_learn_who_follows_whom(tmp_path: Path)
         )  # fmt: skip
         told = {"master_ha_address": "127.0.0.1:1", "master_address": "127.0.0.1:2", "master_flush_offset": 77}
         assert (await ask(client, slave.address, RequestCode.EXCHANGE_BROKER_HA_INFO, **told)).code == 0
-        # It does not believe a stranger, but asks its name servers.
+        # It does not trust a stranger, but queries its name servers.
         assert slave.replication.master == master.address
         status = slave.replication.status().ha_client_runtime_info
         assert (status.master_flush_offset, status.max_offset) == (77, master.store.end_offset)

@@ -1,4 +1,4 @@
-"""Pages of metrics and probes of whole servers: who may see them, what they say, where they are."""
+"""Pages of metrics and probes of whole servers: access, contents, addresses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sub-commands of mqadmin against Tianzhou: answers are JSON for programs, what is refused has a code or words.
+"""Sub-commands of mqadmin against Tianzhou: answers are JSON for programs, refusals have a code or a text.
 
-Each line can be run alone and in any order, as the workers of a run share the lines: what needs another line before it,
-or undoes another, is one of a chain (`first && second`).
+Each line can be run alone and in any order, because workers share the lines: a line that needs another one before it,
+or undoes another, is part of a chain (`first && second`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ listAcl -b {broker} -s ali|copyAcl -f {broker} -t {broker} -s User:alice
 deleteAcl -b {broker} -s User:alice -r Topic:orders|deleteUser -c DefaultCluster -u alice
 """
 ELSEWHERE = {"clusterRT", "startMonitoring", "dumpCompactionLog", "queryMsgTraceById", "copyUser"}
-"""Sub-commands of the other tests here, of unit tests (traces), and of those beside Apache's (copies of users)."""
+"""Sub-commands tested by other tests here, by unit tests (traces), and by interop tests (copies of users)."""
 
 
 def split(lines: str) -> list[str]:
@@ -123,7 +123,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def values(home: Path) -> Iterator[dict[str, str]]:
-    """A cluster with messages and a reader of them, and what command lines name."""
+    """Yield a cluster with messages and a consumer of them, and the values of command lines."""
     (home / "topics").write_text(json.dumps([{"topicName": "listed", "readQueueNums": 1, "writeQueueNums": 1}]))
     (home / "groups").write_text(json.dumps([{"groupName": "listed"}]))
     with (
@@ -154,7 +154,7 @@ def values(home: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def ask(values: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """The documents that a command line prints with `--json`."""
+    """Return the documents that a command line prints with `--json`."""
     monkeypatch.chdir(home)
     monkeypatch.delenv("TIANZHOU_PASSWORD", raising=False)
 
@@ -168,7 +168,7 @@ def ask(values: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def made(values: dict[str, str]) -> None:
-    """The topic and the group that lines change and delete."""
+    """Create the topic and the group that lines change and delete."""
     namesrv, broker = values["ns"], values["broker"]
     run(["updateTopic", "-c", "DefaultCluster", "-t", "made", "-r", "2", "-w", "2", "-n", namesrv], lambda _: None)
     run(["updateSubGroup", "-b", broker, "-g", "billing", "-n", namesrv], lambda _: None)
@@ -193,7 +193,7 @@ class Enough(Exception):
 
 
 def first_answer(*words: str) -> str:
-    """What a sub-command that goes on and on says first."""
+    """Return the first output of a sub-command that does not end."""
     shown: list[str] = []
 
     def take(text: str) -> None:
@@ -218,7 +218,7 @@ def test_a_group_that_is_late_is_told(values: dict[str, str], monkeypatch: pytes
 
 
 def test_what_a_group_that_is_there_has_to_consume_yet_is_told(values: dict[str, str]) -> None:
-    """As Apache's tool does, which tells all groups of which a member is connected."""
+    """Like Apache's tool, which reports all groups with a connected member."""
     line = first_answer("startMonitoring", "-n", values["ns"])
     assert line.startswith("[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup=reader, topic=")
     shown = json.loads(first_answer("startMonitoring", "--json", "-n", values["ns"]))

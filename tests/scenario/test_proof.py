@@ -1,4 +1,4 @@
-"""`tianzhou prove` on brokers: one, a pair, a pair that differs, and one that goes away meanwhile."""
+"""`tianzhou prove` on brokers: one, a pair, a pair that differs, and one that stops meanwhile."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_one_broker_proves_what_it_acknowledged_and_no_group_is_left(tmp_p
             assert [(one.address, one.messages) for one in outcome.readings] == [(master.address, 200)]
             assert any("ASYNC_FLUSH" in note for note in outcome.notes)
             acknowledged = read_lines(ledger.getvalue().splitlines(keepends=True), "ledger")
-            # A second proof begins where the topic ends, one by a ledger at its first message.
+            # A second proof begins at the topic's end, one with a ledger at its first message.
             assert (await proof(namesrv, load=order(50))).readings[0].messages == 50
             again = (await proof(namesrv, acknowledged=acknowledged)).verdict
             assert again.proven

@@ -1,6 +1,6 @@
-"""The commands of the pages about copies are typed as they are printed there; only ports and folders are the test's.
+"""The commands of the pages about copies, typed as printed; only ports and folders are the test's.
 
-Blocks behind `<!-- dledger … -->` need a group: tests/fault/groups/test_replica_group.py has groups.
+Blocks after `<!-- dledger … -->` need a group: tests/fault/groups/test_replica_group.py has groups.
 """
 
 from __future__ import annotations

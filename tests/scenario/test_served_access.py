@@ -1,4 +1,4 @@
-"""Access control of `tianzhou serve --brokers` and `--replicas`, whose servers get an account by themselves."""
+"""Access control of `tianzhou serve --brokers` and `--replicas`, whose servers create an account for themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADMIN = {"access_key": "administrator", "secret_key": "admin-secret"}
 
 
 def check_secret(server: Tianzhou) -> None:
-    """The servers' own secret is nowhere where other users of the machine could read it."""
+    """Check that no file or argument readable by other users has the servers' own secret."""
     for pid in children(server.pid):
         process = Path(f"/proc/{pid}")
         (order,) = (
@@ -40,7 +40,7 @@ def test_brokers_of_one_command_share_topics_under_access_control(tmp_path: Path
         namesrv = server.ready()["namesrv"]
         with sync.Admin(namesrv, **ADMIN) as admin, sync.Producer("shop", namesrv, **ADMIN) as producer:
             producer.send(Message("orders", b"x"))
-            # The message has made it on one of them; `serve` has the other make it, signed as they ask for.
+            # The message has created it on one of them; `serve` creates it on the other with a signed request.
             until(lambda: admin.topics.exists("orders"), "the topic is registered")
             until(lambda: len(admin.topics.route("orders").broker_datas) == 2, "the topic is on both")
         assert "innerClientAuthenticationCredentials" not in server.err

@@ -1,4 +1,4 @@
-"""One of two name servers takes connections and answers nothing: brokers, clients and tools work with the other one."""
+"""One of two name servers accepts connections and never replies: brokers, clients and tools work with the other one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("shared_loop")
 
 
 class Hanging:
-    """A name server that can stop answering: its socket takes connections and requests, as a stopped process does."""
+    """A name server that can stop replying: its socket accepts connections and requests, like a stopped process."""
 
     def __init__(self, real: NameServer) -> None:
         self._real = real
@@ -90,13 +90,13 @@ async def test_a_broker_is_ready_and_its_changes_reach_the_other_name_server(
                     began = time()
                     await admin.topics.create(f"orders{number}")
                     assert has(healthy, f"orders{number}")()
-                    # The client asks the silent name server first, once.
+                    # The client's first request goes to the silent name server, once.
                     assert time() - began < (SLOW_S if number == 0 else 0) + 0.5
                 began = time()
                 await admin.topics.update("orders0", read_queue_nums=12, write_queue_nums=12)
                 assert time() - began < 0.5
             assert not has(behind, "orders0")()
-            # The request that nobody answers is repeated after its limit of 24 s, and named once.
+            # The request without a reply is repeated after its limit of 24 s, and logged once.
             await asyncio.sleep(120)
             lines = of_this_broker(caplog, hanging.address)
             assert lines == [
@@ -129,7 +129,7 @@ async def test_a_name_server_that_hangs_later_delays_no_change(tmp_path: Path) -
                 assert time() - began < 0.5
             broker.tables.topics.delete(["second"], 2)
             began = time()
-        # The broker that stops tells the healthy one at once.
+        # The stopping broker unregisters at the healthy one immediately.
         assert not has(healthy, "first")()
         assert time() - began < 5
 
@@ -150,7 +150,7 @@ async def test_clients_and_tools_ask_the_next_name_server_when_one_is_silent(tmp
                     assert time() - began < SLOW_S + 0.5
                     began = time()
                     await admin.cluster.status()
-                    assert time() - began < 0.2  # both clients stay with the one that answered
+                    assert time() - began < 0.2  # both clients stay with the one that replied
 
 
 async def test_what_all_name_servers_have_to_do_reaches_those_that_answer_and_names_the_other(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_brokers_of_one_name_find_each_other_by_the_name_server_that_answe
             servers = [hanging.address, alone]
             assert await living_master(client, servers, "broker-a", "127.0.0.1:1") == (broker.address, alone)
             assert loop.time() - began < 1.5
-            # A broker that locks queues asks name servers for the other brokers of its name.
+            # A broker that locks queues queries name servers for the other brokers of its name.
             wish = LOCK_REQUEST.dumps(LockRequest("c", "G", [MessageQueue("T", "broker-a", 0)]))
             began = loop.time()
             await client.invoke(broker.address, Command(RequestCode.LOCK_BATCH_MQ, body=wish))

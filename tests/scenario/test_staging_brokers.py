@@ -1,4 +1,4 @@
-"""Batches over several brokers: one of them decides, all publish, whoever dies in between."""
+"""Batches over several brokers: one of them decides, all publish, and any driver or broker may die in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _names = itertools.count()
 
 @pytest.fixture(autouse=True)
 def flush_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread needs real time, while time here flies: requests would be given up before the disk has answered."""
+    """Flush in the loop: a thread needs real time, and in virtual time requests would time out before the
+    disk replies.
+    """
 
     async def flush(flusher: LogFlusher) -> None:
         flusher.flush_now()
@@ -46,7 +48,7 @@ async def in_cluster(brokers: int = 2, **settings: object) -> AsyncIterator[Asyn
 
 
 class Driver:
-    """What Spark's driver and tasks do, with a death wherever a test wants one."""
+    """The actions of Spark's driver and tasks, with a death wherever a test wants one."""
 
     def __init__(self, cluster: AsyncCluster, writer: str = WRITER) -> None:
         self.staging = Staging(timeout_ms=10_000, **cluster.client_options())
@@ -129,7 +131,7 @@ async def test_a_driver_that_dies_after_the_decision_leaves_it_to_the_next() -> 
 async def test_the_next_batch_waits_until_all_have_published_the_one_before() -> None:
     async with in_cluster() as cluster, Driver(cluster) as driver:
         await driver.staging.decide(driver.wanted(0, await driver.stage(0, rows_of(0))))
-        # Nobody asks for it to be published, and the job goes on with the next number.
+        # No request publishes it, and the job continues with the next number.
         await driver.write(1, rows_of(1))
         assert await seen(cluster) == Counter(rows_of(0) + rows_of(1))
         attempt = await driver.stage(2, rows_of(2))
@@ -242,7 +244,7 @@ async def test_every_row_once_whatever_dies_for_long(seed: int) -> None:
 
 
 async def deaths(seed: int, batches: int) -> None:
-    """Drivers die between any two requests, brokers by kill -9 at any moment; at the end each row is there once."""
+    """Drivers die between any two requests, brokers by kill -9 at any moment; at the end each row exists once."""
     rng = random.Random(seed)
     killed = Counter[str]()
 
@@ -260,7 +262,7 @@ async def deaths(seed: int, batches: int) -> None:
             ask = ClientProbe(driver.staging).ask
 
             async def slowly(*args: Any, **more: Any) -> Any:
-                # Time in which somebody may die: before the request, and when it was answered.
+                # Time for a death: before the request, and after its reply.
                 await asyncio.sleep(rng.uniform(0, 0.2))
                 try:
                     return await ask(*args, **more)

@@ -1,4 +1,4 @@
-"""A pair and a group whose ports all want TLS with a known certificate, and accounts: members, and strangers."""
+"""A pair and a group whose ports all require TLS with a known certificate, and accounts: members, and strangers."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ accounts:
 
 @dataclass
 class Place:
-    """Where servers with one authority and one file of accounts live."""
+    """A folder of servers with one authority and one file of accounts."""
 
     folder: Path
     authority: Authority
 
     def tls(self, name: str, **more: Any) -> TlsSettings:
-        """A server that takes TLS with known certificates only, and connects with its own in the same way."""
+        """Return the settings of a server that accepts only known certificates, and presents its own when it
+        connects.
+        """
         certificate, key = self.authority.issue(name)
         known = str(self.authority.path)
         settings = TlsSettings(
@@ -59,7 +61,7 @@ class Place:
         return replace(settings, **more)
 
     def context(self) -> ssl.SSLContext:
-        """What our clients of these servers connect with."""
+        """Return the TLS context of our clients of these servers."""
         return client_context(self.tls("shop"))
 
     @property
@@ -87,7 +89,7 @@ def place(tmp_path: Path) -> Place:
 
 @asynccontextmanager
 async def pair(place: Place) -> AsyncIterator[tuple[NameServer, AsyncExitStack, Broker, Broker]]:
-    """Name server, what ends the master, master, slave."""
+    """Yield name server, exit stack of the master, master, slave."""
     async with place.name_server() as names, AsyncExitStack() as stack:
         namesrv = f"127.0.0.1:{names.port}"
         of_master = await stack.enter_async_context(AsyncExitStack())
@@ -126,7 +128,7 @@ async def stored(place: Place, namesrv: str, count: int) -> set[bytes]:
 
 
 async def answer(port: int, data: bytes, context: ssl.SSLContext | None) -> bytes:
-    """What a port answers to somebody; empty when it ends the connection."""
+    """Return a port's reply to a stranger; empty when it ends the connection."""
     try:
         async with asyncio.timeout(10):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
@@ -140,7 +142,7 @@ async def answer(port: int, data: bytes, context: ssl.SSLContext | None) -> byte
 
 
 async def get_nowhere(place: Place, ports: Iterable[int], hello: bytes) -> None:
-    """Strangers of three kinds get nothing out of any of the ports."""
+    """Check that strangers of three kinds get no reply from any of the ports."""
     other = Authority(place.folder, "other")
     anybody = TlsSettings(test_mode_enable=False)
     certificate, key = other.issue("administrator")
@@ -167,7 +169,7 @@ async def test_a_pair_replicates_and_fails_over_and_strangers_get_nowhere(place:
         assert b"" not in [await answer(port, asks_figures, place.context()) for port in ports]
         await get_nowhere(place, ports, asks_figures)
         await get_nowhere(place, [ha_port], encode_report(0))
-        # A certificate of the authority is not enough to copy the log: its account has to be one of the servers'.
+        # A certificate of the authority is not sufficient to copy the log: its account must be a server's.
         assert await answer(ha_port, encode_report(0), place.context()) == b""
         assert await answer(ha_port, encode_report(0), client_context(place.tls("the-servers"))) != b""
         await of_master.aclose()
@@ -198,7 +200,7 @@ async def test_a_group_replicates_and_fails_over_and_strangers_get_nowhere(place
             asks = encode(Command(DLedgerRequestCode.METADATA, body=b"{}"))
             peers = first.store.settings.d_leger_peers.split(";")
             ports = [int(peer.rpartition(":")[2]) for peer in peers]
-            # A member of the group, and one whose account is none of the servers'.
+            # A member of the group, and one whose account is no server's.
             of_servers = client_context(place.tls("the-servers"))
             assert b'"code":200' in await answer(ports[0], asks, of_servers)
             assert b'"code":1,' in await answer(ports[0], asks, place.context())
@@ -213,7 +215,7 @@ async def test_a_group_replicates_and_fails_over_and_strangers_get_nowhere(place
 
 
 def renewed(settings: TlsSettings, authority: Authority) -> None:
-    """Put a certificate of an authority and its key in the place of a server's."""
+    """Replace a server's certificate and key by those of another authority."""
     for path, fresh in zip(settings.server_identity[:2], authority.issue("fresh"), strict=True):
         Path(path).write_bytes(Path(fresh).read_bytes())
 
@@ -221,7 +223,7 @@ def renewed(settings: TlsSettings, authority: Authority) -> None:
 async def test_a_broker_registers_at_name_servers_that_it_can_verify(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The name server's certificate is of another authority, then of another host, and then as it has to be."""
+    """The name server's certificate is of another authority, then of another host, and then correct."""
     other = Authority(place.folder, "other")
     of_names = place.tls("the-servers", need_client_auth="none", server_auth_client=False, account_from="off")
     renewed(of_names, other)
@@ -257,7 +259,7 @@ async def test_a_plain_broker_is_not_registered_where_tls_is_enforced(
 async def test_a_member_that_cannot_speak_with_the_others_says_what_to_set(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of three speaks plain, and has no certificate of the authority."""
+    """One of three has no TLS, and no certificate of the authority."""
     async with AsyncExitStack() as stack:
         for number, store in enumerate(member_stores(3)):
             tls = TlsSettings() if number == 2 else place.tls("the-servers")

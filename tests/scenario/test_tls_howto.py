@@ -1,4 +1,4 @@
-"""The commands of docs/howto/tls.md for a pair are typed as they are printed there; only ports are the test's."""
+"""The commands of docs/howto/tls.md for a pair, typed as printed; only ports are the test's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic gets fewer queues and more again, with restarts in between; no message is lost, and numbers go on."""
+"""A topic gets fewer queues and more again, with restarts in between; no message is lost, and offsets continue."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_fewer_queues_and_more_again(tmp_path: Path) -> None:
                 assert sent.code == ResponseCode.SUCCESS, sent.remark
                 assert read_reply(RequestCode.SEND_MESSAGE_V2, sent).queue_offset == len(expected[queue_id])
                 expected[queue_id].append(body)
-            # A client with an old route does not write where nobody would read.
+            # A client with an old route cannot write to a queue without readers.
             assert (await peer.send(max(write, read), b"lost?")).code == ResponseCode.INVALID_PARAMETER
             for code in (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC):
                 assert (await peer.ask(code)).code == ResponseCode.SUCCESS
@@ -72,7 +72,8 @@ def test_fewer_queues_and_more_again(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with asyncio.timeout(60):
-            # Wide, written to less, read less, one queue, and back in two steps: a queue is read as long as it is kept.
+            # Many queues, fewer for writes, fewer for reads, one queue, and back in two steps: a queue is read as long
+            # as it exists.
             for write, read in ((6, 6), (2, 6), (2, 2), (1, 1), (4, 4), (6, 6)):
                 await phase(write, read)
 

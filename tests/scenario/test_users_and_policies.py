@@ -1,4 +1,4 @@
-"""Users and policies are made over the wire, at a broker and a name server that check who asks."""
+"""Users and policies created over the wire, at a broker and a name server with access control."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PREPARES = {
     "authenticationMetadataProvider": "org.apache.rocketmq.auth.authentication.provider"
     ".LocalAuthenticationMetadataProvider"
 }
-"""Settings of a server that keeps users while it does not check them yet."""
+"""Settings of a server that stores users while it does not check them yet."""
 
 
 @asynccontextmanager
@@ -97,7 +97,7 @@ async def test_name_servers_tell_topics_to_every_peer_unless_one_key_says_otherw
 
 
 async def test_no_change_of_a_topic_is_half_done(tmp_path: Path) -> None:
-    """A user with Create and Delete on a topic makes it with its order, and deletes it everywhere; so do tools."""
+    """A user with Create and Delete on a topic creates it with its order, and deletes it everywhere; so do tools."""
     async with served(tmp_path) as server, admin(server) as root:
         await root.access.create_user("maker", "maker-secret")
         await root.access.set_acl("maker", ["Topic:orders"], ["Create", "Delete"])
@@ -110,7 +110,7 @@ async def test_no_change_of_a_topic_is_half_done(tmp_path: Path) -> None:
 
 
 async def test_who_may_only_update_resets_and_commits_offsets(tmp_path: Path) -> None:
-    """With the route closed to strangers, too: any action on a topic gives its route."""
+    """Also when strangers cannot read the route: any permission on a topic includes its route."""
     values = {**VALUES, "requireSignedLookups": "true"}
     settings = EmbeddedSettings(tmp_path, namesrv_port=0, broker_port=0, values=values)
     async with EmbeddedServer(settings) as server, admin(server) as root:

@@ -1,4 +1,4 @@
-"""Types the commands of a page as the page prints them; only ports and folders are the test's."""
+"""Typing of a page's commands as printed; only ports and folders are the test's."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Typist:
     """Types the commands of a page in a folder of the test.
 
     Args:
-        folder: where files are written and commands are run.
-        stack: ends what was started.
+        folder: folder of the written files and of the commands.
+        stack: ends all started processes.
     """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
@@ -32,7 +32,7 @@ class Typist:
         self.running: dict[str, Tianzhou] = {}
 
     def port(self, printed: str) -> str:
-        """The test's port in the place of a printed one."""
+        """Return the test's port for a printed one."""
         while printed not in self.ports:
             port = str(free_port_pair("127.0.0.1"))
             if not any(abs(int(port) - int(other)) < 4 for other in self.ports.values()):
@@ -40,25 +40,25 @@ class Typist:
         return self.ports[printed]
 
     def here(self, text: str) -> str:
-        """A printed text with the test's ports and folders."""
+        """Return a printed text with the test's ports and folders."""
         text = re.sub(r"\b(9876|10911|10921|309[123]1|4091[1-4])\b", lambda found: self.port(found[0]), text)
         return text.replace("/tmp/", f"{self.folder}/").replace("--seconds 10", "--seconds 1")
 
     def printed(self, text: str) -> str:
-        """The lines of an output with the ports of the page, and single spaces."""
+        """Return the lines of an output with the ports of the page, and single spaces."""
         for printed, port in self.ports.items():
             text = text.replace(port, printed)
-        # Which address comes first depends on the ports.
+        # The order of addresses depends on the ports.
         return "\n".join(sorted(re.sub(r" +", " ", text).strip().splitlines()))
 
     def type(self, block: str) -> None:
-        """All commands of a block, one after the other."""
+        """Type all commands of a block, one after the other."""
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")
             self.one(command, shown)
 
     def one(self, command: str, shown: str) -> None:
-        """A command, and what the page shows below it."""
+        """Type a command, and compare its output with the page."""
         program, *words = self.here(command).split()
         if program == "cat":
             self.write(words[0], self.here(shown))
@@ -71,12 +71,12 @@ class Typist:
             self.run(words, shown)
 
     def write(self, name: str, text: str) -> None:
-        # A page leaves out what is the default, which is taken where tests run.
+        # A page omits the default port, which is in use where tests run.
         listens = "" if "listenPort=" in text else f"listenPort={self.port('10911')}\n"
         (self.folder / name).write_text(f"{text}{listens}bindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\n")
 
     def start(self, words: list[str]) -> Tianzhou:
-        """A server, until it is ready."""
+        """Start a server, and wait until it is ready."""
         if words == ["namesrv"]:
             home = f"kvConfigPath={self.folder}/kv.json\nbindAddress=127.0.0.1\n"
             (self.folder / "namesrv.conf").write_text(home)
@@ -86,13 +86,13 @@ class Typist:
         return server
 
     def output(self, words: list[str], *codes: int) -> str:
-        """What a command prints that ends well, or with one of some codes."""
+        """Return the output of a command that ends with 0 or one of the given codes."""
         with Tianzhou(self.folder, *words, namesrv=f"127.0.0.1:{self.port('9876')}") as command:
             assert command.wait() in (0, *codes), (words, command.out, command.err)
             return command.out
 
     def members(self, broker: str) -> list[dict[str, Any]]:
-        """Return a broker's members of `status`, which ends with 1 while a member that died is still listed."""
+        """Return a broker's members of `status`, which ends with 1 while a dead member is still listed."""
         status = json.loads(self.output(["status", "-o", "json"], 1))
         return [one for one in status["brokers"] if one["broker"] == broker]
 
@@ -105,7 +105,7 @@ class Typist:
         return sorted(one["role"] for one in self.members(broker))
 
     def run(self, words: list[str], shown: str) -> None:
-        """A command that ends, well, and prints what the page shows."""
+        """Run a command that ends with 0, and compare its output with the page."""
         out, redirected = words, ""
         if ">" in words:
             out, redirected = words[: words.index(">")], words[-1]
@@ -121,7 +121,7 @@ def blocks_of(page: str, mark: str | None = None) -> list[str]:
 
     Args:
         page: file name of the page.
-        mark: only the blocks behind a comment `<!-- MARK … -->`; "" for those without a mark, None for all.
+        mark: only the blocks after a comment `<!-- MARK … -->`; "" for those without a mark, None for all.
     """
     found = BLOCK.findall((HOWTO / page).read_text(encoding="utf-8"))
     return [

@@ -36,7 +36,7 @@ class ShiftedClock(SystemClock):
     """A clock whose wall-clock time a test moves ahead.
 
     Attributes:
-        ahead_ms: how far it is ahead of the machine's clock.
+        ahead_ms: ms by which it is ahead of the machine's clock.
     """
 
     ahead_ms = 0
@@ -47,7 +47,7 @@ class ShiftedClock(SystemClock):
 
 
 class Server:
-    """A name server and broker on a thread of their own, and what tests do to them.
+    """A name server and broker on a thread of their own, and the operations of tests on them.
 
     Attributes:
         folder: the folder of all files; the broker's store is in `store`.
@@ -108,7 +108,7 @@ class Server:
         await self.admin.start()
 
     def restart(self) -> None:
-        """Stop and come back on the same ports."""
+        """Stop and start again on the same ports."""
         self.run(self._stop())
         self.run(self._start())
 
@@ -124,7 +124,7 @@ class Server:
         await self._producer.stop()
         await self._server.__aexit__(None, None, None)
 
-    # --- what tests do
+    # --- operations of tests
 
     def create(self, topic: str, queues: int = 2) -> str:
         self.run(self.admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues))
@@ -167,7 +167,7 @@ class Server:
         return self.run(every())
 
     def messages(self, topic: str):
-        """Every message of the topic, by queue and offset."""
+        """Return every message of the topic, by queue and offset."""
 
         async def every():
             found = []
@@ -192,7 +192,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture
 def own_server(tmp_path) -> Iterator[Server]:
-    """A server for one test, which may stop it."""
+    """Yield a server for one test, which may stop it."""
     server = Server(tmp_path / "server")
     server.start()
     yield server
@@ -201,7 +201,7 @@ def own_server(tmp_path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def module_server() -> Iterator[Callable[..., Server]]:
-    """Starts servers for the tests of a file; arguments as of `Server`."""
+    """Return a function that starts servers for the tests of a file; arguments as of `Server`."""
     started = []
 
     def start(folder: Path, **arguments) -> Server:
@@ -216,7 +216,7 @@ def module_server() -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def tls_server(tmp_path) -> Iterator[Callable[[TlsSettings], Server]]:
-    """Starts a server for one test that speaks TLS by the settings."""
+    """Return a function that starts a server with TLS settings for one test."""
     started = []
 
     def start(tls: TlsSettings) -> Server:
@@ -231,7 +231,7 @@ def tls_server(tmp_path) -> Iterator[Callable[[TlsSettings], Server]]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A session on this machine, or where `TIANZHOU_TEST_SPARK` says: see `test_spark_elsewhere.py`."""
+    """Yield a session on this machine, or at the address in `TIANZHOU_TEST_SPARK`: see `test_spark_elsewhere.py`."""
     from tianzhou.spark import session
 
     os.environ["TZ"] = "UTC"
@@ -260,19 +260,19 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def tasks_are_run_again() -> bool:
-    """Whether Spark runs a task that failed again within its batch, as clusters do; on one machine the query fails."""
+    """Whether Spark repeats a failed task within its batch, like clusters do; on one machine the query fails."""
     return bool(os.environ.get("TIANZHOU_TEST_SPARK"))
 
 
 @pytest.fixture
 def topic(server) -> str:
-    """A topic of two queues."""
+    """Return a topic of two queues."""
     return server.create(f"topic-{next(_numbers)}")
 
 
 @pytest.fixture
 def source(spark, server, topic):
-    """A batch or stream reader of the topic: `source(spark.read, tags="A").load()`."""
+    """Return a function for batch or stream readers of the topic: `source(spark.read, tags="A").load()`."""
 
     def make(reader, **options):
         options = {"namesrvAddr": server.address, "subscribe": topic, "pollTimeoutMs": 5000, **options}
@@ -283,7 +283,7 @@ def source(spark, server, topic):
 
 @pytest.fixture
 def cli(spark, server, monkeypatch, capsys):
-    """Run `tianzhou ARGS… -n SERVER` in this process, with this session: exit code, stdout, stderr."""
+    """Run `tianzhou ARGS… -n SERVER` in this process, with this session; return exit code, stdout, stderr."""
     from tianzhou.cli import main
 
     def run(*args: str) -> tuple[int, str, str]:
@@ -299,7 +299,7 @@ def cli(spark, server, monkeypatch, capsys):
 
 @pytest.fixture
 def pipeline(cli):
-    """Run `tianzhou pipeline ARGS… -o json` to its good end: what it printed."""
+    """Run `tianzhou pipeline ARGS… -o json`, check that it ends with 0, and return its output."""
 
     def run(*args: str):
         code, out, err = cli("pipeline", *args, "-o", "json")

@@ -24,8 +24,8 @@ def begin(spark: Any, address: str, source: str, target: str, checkpoint: str, *
     Args:
         spark: the session.
         address: the name server.
-        source: the topic that is read.
-        target: the topic that is written.
+        source: topic to read.
+        target: topic to write.
         checkpoint: the folder of the query's progress.
         available_now: whether the query ends after it has written the messages that the topic contains now.
     """

@@ -1,6 +1,6 @@
-"""A query from a store folder into a lake table, whose driver and JVM are killed where a file says.
+"""A query from a store folder into a lake table, whose driver and JVM are killed at a step named in a file.
 
-It is killed in its second micro-batch, so that each start goes further than the last.
+It is killed in its second micro-batch, so that each start makes progress.
 
 Run as a program by `test_spark_lake_kills.py`: storePath, topic, the table's options as JSON, a work folder.
 """
@@ -14,9 +14,10 @@ from pathlib import Path
 
 
 def killing(plan: str, pids: str, second: str):
-    """A data source that kills everybody at the place a file names, once; local, so that workers get it by value.
+    """Return a data source that kills driver, JVM and workers at the step named in a file, once; its classes are local,
+    so that workers get them by value.
 
-    Not before there is a file `second`, which the first commit makes.
+    It kills only after the file `second` exists, which the first commit creates.
     """
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A merge into a Delta table whose driver and JVM are killed where a file says.
+"""A merge into a Delta table whose driver and JVM are killed at a step named in a file.
 
 Run as a program by `test_pipeline_merge.py`: name servers, topic, a work folder.
 """

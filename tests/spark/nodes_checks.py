@@ -1,4 +1,6 @@
-"""What is true only where tasks run elsewhere; run by `test_spark_elsewhere.py`, in a process that has the wheel."""
+"""Checks that hold only where tasks run on other nodes; `test_spark_elsewhere.py` runs them in a process with
+the wheel.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def test_tasks_run_on_two_nodes_that_have_the_package_from_the_wheel(spark):
 
 
 def test_a_round_trip(spark, server, topic):
-    """The shortest way through everything: rows out exactly once by tasks on both nodes, and in again."""
+    """The shortest round trip: tasks on both nodes write rows exactly once, and read them again."""
     frame = spark.range(400, numPartitions=4).selectExpr("CAST(id AS STRING) AS body")
     options = {"namesrvAddr": server.address, "topic": topic, "delivery": "exactly-once", "batchKey": topic}
     frame.write.format("tianzhou").options(**options).mode("append").save()

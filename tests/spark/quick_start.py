@@ -1,8 +1,8 @@
-"""Spark sessions and queries that start with less work.
+"""Spark sessions and queries with a faster start.
 
-Java need not verify Spark's own classes. And the Python processes that Spark starts, six for a session's first stream,
-one for each further one, need not compile PySpark's modules: they import them from an archive below `SPARK_HOME`, and
-where it has none, those that are installed.
+Java skips the verification of Spark's own classes. The Python processes of Spark, six for a session's first stream and
+one for each further one, do not compile PySpark's modules: they import them from an archive in `SPARK_HOME`, or the
+installed ones without an archive.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ QUERY_LIMIT_S = 300
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment of processes with such sessions.
+    """Return the environment of processes with such sessions.
 
     Args:
-        folder: where a `SPARK_HOME` without the archive is made.
+        folder: folder for a `SPARK_HOME` without the archive.
     """
     home = folder / "spark"
     home.mkdir()

@@ -1,6 +1,6 @@
-"""What the source promises, as checks that run against any server that speaks RocketMQ's protocol.
+"""The guarantees of the source, as checks that run against any server with RocketMQ's protocol.
 
-`test_spark_source_contract.py` runs them against our own server and against Apache's 5.3.3. Every check makes its own
+`test_spark_source_contract.py` runs them against our own server and against Apache's 5.3.3. Every check creates its own
 topics, so they share a server.
 """
 
@@ -25,12 +25,7 @@ _serial = itertools.count()
 
 
 class Peer:
-    """A server under test, as tests make topics and messages on it.
-
-    Args:
-        address: its name server.
-        broker: its broker's name.
-    """
+    """A server under test, with operations for topics and messages."""
 
     def __init__(self, address: str, broker: str = "broker-a") -> None:
         self.address, self.broker = address, broker
@@ -56,12 +51,12 @@ class Peer:
         return topic
 
     def send(self, topic: str, count: int, *, queue: int = 0, first: int = 0, **attributes: Any) -> None:
-        """Messages with their number as body and as property n, in order into one queue."""
+        """Send messages with their number as body and as property n, in order into one queue."""
         target = MessageQueue(topic, self.broker, queue)
         for number in range(first, first + count):
             values = {name: value(number) if callable(value) else value for name, value in attributes.items()}
             self.producer.send(Message(topic, b"%d" % number, properties={"n": str(number)}, **values), target)
-        # Apache acknowledges messages a little before its queues show them.
+        # Apache acknowledges messages a little before its queues have them.
         until(lambda: self.consumer.max_offset(target) >= first + count, "the messages can be read")
 
     def options(self, **given: Any) -> dict[str, Any]:
@@ -76,7 +71,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def done(query: Any, rows: int) -> bool:
-    """Whether a micro-batch of so many rows is done, its commit included."""
+    """Whether a micro-batch of `rows` rows is done, including its commit."""
     assert query.exception() is None
     return any(progress.numInputRows == rows for progress in query.recentProgress)
 
@@ -86,17 +81,17 @@ def rows_of(frame: Any) -> list[tuple[int, int]]:
 
 
 def partitions_of(frame: Any) -> int | None:
-    """How many tasks read; None where Spark does not say, which is over Spark Connect."""
+    """Return the number of reading tasks; None over Spark Connect, which does not report it."""
     return None if remote(frame.sparkSession) else frame.rdd.getNumPartitions()
 
 
 def remote(spark: Any) -> bool:
-    """Whether a Spark Connect server does the work."""
+    """Whether a Spark Connect server runs the query."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 class Stream:
-    """A stream into files, run again and again from one checkpoint; a Spark Connect server may run it as well."""
+    """A stream into files, run again and again from one checkpoint, also on a Spark Connect server."""
 
     def __init__(self, spark: Any, folder: Path, source: str = "tianzhou", **options: Any) -> None:
         self.spark, self.folder, self.source, self.options = spark, folder, source, options
@@ -107,7 +102,7 @@ class Stream:
 
     @property
     def batches(self) -> list[list[tuple[str, int, int]]]:
-        """What each micro-batch had, in the order they were run, repetitions included."""
+        """Return the rows of each micro-batch, in the order of their runs, including repetitions."""
         files = sorted(self.into.glob("*.json"))
         return [[tuple(row) for row in json.loads(file.read_text())] for file in files]
 
@@ -117,7 +112,7 @@ class Stream:
 
     @property
     def sizes(self) -> list[int]:
-        """How many rows each micro-batch had; Spark runs a first one even if there is nothing."""
+        """Return the number of rows of each micro-batch; Spark runs a first one even without rows."""
         return [len(batch) for batch in self.batches if batch]
 
     def start(self, **trigger: Any) -> Any:
@@ -141,7 +136,7 @@ class Stream:
         return writer.trigger(**trigger).start() if trigger else writer.start()
 
     def run(self) -> Any:
-        """All there is now."""
+        """Process all available messages."""
         query = self.start(availableNow=True)
         try:
             assert query.awaitTermination(QUERY_LIMIT_S)
@@ -265,7 +260,7 @@ def conditions_of_the_query_narrow_what_is_read(spark: Any, peer: Peer, folder: 
         f"storeTimestamp < timestamp'{middle}' AND queueId = 1": None,
     }
     options = peer.options(subscribe=topic, filterPushdown=True, minPartitions=2)
-    narrowing = spark.read.format("tianzhou").options(**options).load  # Spark hands what one query pushed to the next
+    narrowing = spark.read.format("tianzhou").options(**options).load  # Spark reuses a reader's pushed filters
     for condition, count in conditions.items():
         rows = rows_of(narrowing().where(condition))
         assert rows == rows_of(whole.where(condition)), condition
@@ -357,7 +352,7 @@ def a_deleted_topic_is_reported_and_the_others_go_on(spark: Any, peer: Peer, fol
         until(lambda: len(strict.rows) == 10 or not query.isActive, "everything was read")
         peer.admin.topics.delete(deleted)
         gone = f"{deleted}@{peer.broker}:0 is lost at offset 5.*topic {deleted} is deleted"
-        # Brokers are changed before name servers: who looks in between finds the queue there, and nothing in it.
+        # Brokers are changed before name servers: a query in between finds the queue there, without messages.
         empty = f"5 messages of {deleted}@{peer.broker}:0 from offset 0 to 4 are lost: the queue now ends at 0"
         with pytest.raises(Exception, match=f"{gone}|{empty}"):
             query.awaitTermination(QUERY_LIMIT_S)
@@ -397,7 +392,7 @@ def progress_tells_the_lag_and_the_group_what_was_done(spark: Any, peer: Peer, f
     queue = MessageQueue(topic, peer.broker, 0)
     assert [lag(progress)[queue] for progress in query.recentProgress if progress.numInputRows] == [6, 2, 0]
     with sync.PullConsumer(group, peer.address) as consumer:
-        assert consumer.committed(queue) == 8  # Spark tells a source of a batch only when the next one begins
+        assert consumer.committed(queue) == 8  # Spark commits a batch at a source only when the next one begins
 
 
 @check

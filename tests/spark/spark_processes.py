@@ -1,6 +1,6 @@
-"""Spark's own processes on loopback, as a cluster's owner starts them, and Pythons that have the wheel or lack it.
+"""Spark's own processes on loopback, started like by a cluster's owner, and Pythons with and without the wheel.
 
-Nothing of the checkout reaches them: they run a Python made for them, in which the wheel is installed or not, and their
+The processes do not see the checkout: they run a separate Python, in which the wheel is installed or not, and their
 environment has no PYTHONPATH. Third-party packages are those of the tests' own environment.
 """
 
@@ -33,13 +33,13 @@ CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK,
     "spark.executor.extraJavaOptions": QUICK,
-    # Both nodes are there before the first task.
+    # Both nodes are present before the first task.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
-"""What a driver is given on top of the profile: two small executors, one on each worker."""
+"""Driver settings in addition to the profile: two small executors, one on each worker."""
 
 
 def make_wheel(folder: Path, *, compiled: bool) -> Path:
@@ -49,7 +49,7 @@ def make_wheel(folder: Path, *, compiled: bool) -> Path:
     environ = {name: value for name, value in os.environ.items() if name != "TIANZHOU_PURE"}
     if not compiled:
         environ["TIANZHOU_PURE"] = "1"
-    # The build backend is in uv's cache since the environment was made; without one it is asked for.
+    # The build backend is in uv's cache since the environment was created; without a cache uv downloads it.
     if subprocess.run([*command, "--offline"], env=environ, capture_output=True, timeout=600, check=False).returncode:
         subprocess.run(command, env=environ, check=True, timeout=600)
     (wheel,) = folder.glob("tianzhou-*.whl")
@@ -57,7 +57,7 @@ def make_wheel(folder: Path, *, compiled: bool) -> Path:
 
 
 def make_python(folder: Path, wheel: Path | None) -> Path:
-    """A Python of its own with everything installed that Spark and the wheel need, and the wheel when one is given."""
+    """Return a separate Python with all packages that Spark and the wheel need, and the wheel if given."""
     uv = [sys.executable, "-m", "uv"]
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     subprocess.run([*uv, "venv", "-q", "--python", str(base), str(folder)], check=True, timeout=120)
@@ -81,14 +81,14 @@ def make_python(folder: Path, wheel: Path | None) -> Path:
 
 
 def pack(python: Path, archive: Path) -> Path:
-    """The environment of a Python as an archive for `spark.archives`; nodes need the same base Python."""
+    """Return the environment of a Python as an archive for `spark.archives`; nodes need the same base Python."""
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(python.parents[1], arcname=".")
     return archive
 
 
 def environment(python: Path | str | None = None) -> dict[str, str]:
-    """What a node's processes inherit: nothing of the checkout, nothing of the tests."""
+    """Return the environment of a node's processes, without variables of the checkout or the tests."""
     kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "XDG_CACHE_HOME")
     environ = {name: os.environ[name] for name in kept if name in os.environ}
     environ |= {
@@ -101,7 +101,7 @@ def environment(python: Path | str | None = None) -> dict[str, str]:
 
 
 class Daemon:
-    """A process of Spark's, known by its id, that says in its log where it is."""
+    """A process of Spark with a known process id, whose log has its address."""
 
     def __init__(self, command: list[str], log: Path, environ: dict[str, str]) -> None:
         self.log = log
@@ -112,7 +112,7 @@ class Daemon:
             )
 
     def says(self, pattern: str) -> str:
-        """The first group of the pattern, once the log has it."""
+        """Wait until the log matches the pattern, and return its first group."""
         deadline = time.monotonic() + WITHIN_S
         while not (found := re.search(pattern, self.text())):
             assert self.process.poll() is None, f"{self.log.name} ended: {self.text()[-3000:]}"
@@ -143,7 +143,9 @@ def started(command: list[str], log: Path, environ: dict[str, str]) -> Iterator[
 
 @contextmanager
 def standalone(folder: Path, workers: int = 2, **more: str) -> Iterator[str]:
-    """A standalone cluster of workers with a core each, more in their environment: its `spark://` address."""
+    """Run a standalone cluster of workers with a core each, with more variables in their environment; yield its
+    `spark://` address.
+    """
     kind = [str(SPARK_HOME / "bin" / "spark-class"), "org.apache.spark.deploy"]
     here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     environ = {**environment(), "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK, **more}
@@ -162,7 +164,7 @@ def standalone(folder: Path, workers: int = 2, **more: str) -> Iterator[str]:
 
 @contextmanager
 def connect_server(folder: Path, master: str, python: Path) -> Iterator[str]:
-    """A Spark Connect server that works on a master: its `sc://` address."""
+    """Run a Spark Connect server that works on a master; yield its `sc://` address."""
     conf = {
         **CONF,
         "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -27,7 +27,7 @@ ROWS_A_STAGE = 160
 START_LIMIT_S = 240
 END_LIMIT_S = 300
 POLL_S = 0.1
-"""Looking more often takes a tenth of a processor from the query that is waited for."""
+"""Polling more often takes a tenth of a processor from the query."""
 LONGEST_PAUSE_S = 0.5
 """Maximum pause in seconds between the chosen progress of the query and its kill; about the time of a batch."""
 

@@ -1,4 +1,4 @@
-"""A batch query reads each message of what was asked for once, and says what it could not read."""
+"""A batch query reads each message of its subscription once, and reports the messages it could not read."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ def test_every_column_of_a_message(spark, server, source, topic):
     assert row["msgId"] == message.msg_id
     assert (row["tags"], row["keys"]) == ("A", "k1 k2")
     assert bytes(row["body"]).decode() == "grüße"
-    pulled_with = {"MIN_OFFSET": "0", "MAX_OFFSET": "1"}  # what the client adds for whoever consumes
+    pulled_with = {"MIN_OFFSET": "0", "MAX_OFFSET": "1"}  # the client adds these for consumers
     assert row["properties"] | pulled_with == message.properties
     assert row["properties"]["shop"] == "Zürich"
     assert (row["bornHost"], row["storeHost"]) == (message.born_host, message.store_host)

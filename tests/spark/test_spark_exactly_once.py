@@ -1,4 +1,4 @@
-"""Exactly once through Spark: streams and batches, failures in every phase, and what is refused."""
+"""Exactly-once writes through Spark: streams and batches, failures in every phase, and refusals."""
 
 import pytest
 from pyspark.sql import functions as f
@@ -10,7 +10,7 @@ from tianzhou.wire.codes import RequestCode
 
 @pytest.fixture
 def sink(server, topic):
-    """A batch or stream writer to the topic."""
+    """Return a function for batch or stream writers to the topic."""
 
     def make(writer, **options):
         options = {"namesrvAddr": server.address, "topic": topic, "delivery": "exactly-once", **options}
@@ -20,7 +20,7 @@ def sink(server, topic):
 
 
 class Copy:
-    """A stream from one topic to another, run over and over from one checkpoint."""
+    """A stream from one topic to another, run again and again from one checkpoint."""
 
     def __init__(self, source, sink, target, checkpoint):
         self.source, self.sink, self.target, self.checkpoint = source, sink, target, str(checkpoint)
@@ -47,7 +47,9 @@ def copy(server, topic, source, sink, tmp_path):
 
 @pytest.fixture
 def refusing(server):
-    """Lets the broker refuse requests of a code: `left = refusing(code, times)`, then `left[0]` are still to come."""
+    """Return a function that lets the broker refuse requests of a code: `left = refusing(code, times)`; `left[0]` is
+    the number of refusals to come.
+    """
     table = BrokerProbe.of(server.broker).handlers
     real = dict(table)
 
@@ -102,7 +104,7 @@ def test_a_query_that_fails_goes_on_where_it_was(
     server.send(topic, range(150))
     left = refusing(code, after=after)
     if code == RequestCode.STAGE_MESSAGES and tasks_are_run_again:
-        copy.run(spark.readStream)  # with what the first run of the task staged beside what the second did
+        copy.run(spark.readStream)  # with the messages that both runs of the task staged
     else:
         with pytest.raises(Exception, match="the test says no"):
             copy.run(spark.readStream)

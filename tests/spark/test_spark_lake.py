@@ -1,4 +1,4 @@
-"""`format("tianzhou_lake")`: rows into tables and back, exactly once whatever fails in between."""
+"""`format("tianzhou_lake")`: rows into tables and back, exactly once under any failure."""
 
 import json
 
@@ -12,7 +12,7 @@ ROUNDS = {
     "delta": ("task", "before", "after"),
     "iceberg": ("before", "after"),
 }
-"""Where each run of a query fails: in a task, before its commit, after its commit."""
+"""The step at which each run of a query fails: in a task, before its commit, after its commit."""
 
 DELTA_IN_EACH_RUN = pytest.mark.parametrize(
     "lake", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)], indirect=True
@@ -45,7 +45,9 @@ def write(frame, lake, mode="append", **more):
 
 
 def failing(plan):
-    """A data source that fails once at the place a file names; local, so that workers get it by value."""
+    """Return a data source that fails once at the step named in a file; its classes are local, so that workers get them
+    by value.
+    """
     from tianzhou.spark.lake.sink import LakeStreamWriter, TianzhouLake
 
     def due(place):

@@ -1,4 +1,4 @@
-"""Driver and JVM killed by SIGKILL while a query writes a lake table: every row is there once in the end."""
+"""Driver and JVM killed by SIGKILL while a query writes a lake table: at the end every row exists once."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from quick_start import environment
 
 PROGRAM = Path(__file__).parent / "lake_program.py"
 TRIES = 3
-"""Spark gives a Python process ten seconds to report, which a busy machine may need; the query is then begun again."""
+"""Spark gives a Python process ten seconds to report, which a busy machine may exceed; the query then starts again."""
 PLACES = ("task", "before", "after")
 
 

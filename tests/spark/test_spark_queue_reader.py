@@ -1,4 +1,4 @@
-"""One suite for both `QueueReader`s: the one over brokers, and the one other tests stand in for it."""
+"""One suite for both `QueueReader`s: the one over brokers, and the fake one of other tests."""
 
 import pytest
 from fake_queues import FakeQueues
@@ -98,7 +98,7 @@ def test_pulls_sent_ahead_are_collected_or_left(one):
     one.reader.ahead(one.a, [Ask(0, 10), Ask(10, 10)], "*")
     assert [offsets_of(answer) for answer in pull(one, (0, 10), (10, 10))] == [[*range(10)], [*range(10, 20)]]
     one.reader.ahead(one.a, [Ask(20, 10)], "*")
-    assert offsets_of(pull(one, (50, 5))[0]) == list(range(50, 55))  # something else is wanted now
+    assert offsets_of(pull(one, (50, 5))[0]) == list(range(50, 55))  # another range is requested now
     assert offsets_of(pull(one, (20, 10))[0]) == list(range(20, 30))
 
 
@@ -133,7 +133,7 @@ def test_tags_that_match_some(one):
 
 def test_progress_is_published(one):
     one.add(one.a, 10)
-    pull(one, (0, 10))  # which makes the group known, as the tasks of a query do
+    pull(one, (0, 10))  # creates the group, like the tasks of a query
     one.reader.publish({one.a: 7})
     assert one.published(one.a) == 7
 

@@ -28,7 +28,7 @@ def test_tuned_settings_are_in_force(spark):
 
 
 def in_a_thread(work):
-    """Run something in a plain thread: what it raised."""
+    """Run a function in a plain thread; return the error it raised."""
     raised = []
 
     def run():

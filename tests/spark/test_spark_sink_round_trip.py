@@ -1,4 +1,4 @@
-"""Rows that are written as messages come back as the same rows, from batches, streams and INSERT."""
+"""Rows written as messages are read back as the same rows, from batches, streams and INSERT."""
 
 import pytest
 from pyspark.sql import functions as f

@@ -1,4 +1,4 @@
-"""The examples of docs/howto/spark-source.md are run as they stand there, against a server with a topic `orders`."""
+"""The examples of docs/howto/spark-source.md, run as printed against a server with a topic `orders`."""
 
 import re
 from pathlib import Path

@@ -9,14 +9,14 @@ from tianzhou.model import MessageQueue
 
 
 class Runs:
-    """Runs a stream into a list, over and over from one checkpoint."""
+    """Runs a stream into a list, again and again from one checkpoint."""
 
     def __init__(self, source, checkpoint):
         self.source, self.checkpoint = source, str(checkpoint)
         self.batches = []
 
     def run(self, reader, fail=lambda batch: False, **options):
-        """One run over what is there now; returns the rows it brought."""
+        """Run once over the available messages; return the rows."""
         first = len(self.batches)
 
         def collect(frame, number):
@@ -176,7 +176,7 @@ def test_a_named_group_shows_the_progress(spark, server, topic, runs):
         async with PullConsumer("audit", server.address, auto_commit=False) as consumer:
             return await consumer.committed(queue)
 
-    assert server.run(committed()) == 5  # Spark tells a source of a batch only when the next one begins
+    assert server.run(committed()) == 5  # Spark commits a batch at a source only when the next one begins
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_query_outlives_a_restart_of_the_broker(spark, own_server, tmp_path):
         own_server.restart()
         own_server.send("orders", range(50, 100))
         deadline = time.monotonic() + QUERY_LIMIT_S
-        while len(got) < 100 and time.monotonic() < deadline:  # the topic may still be away at first
+        while len(got) < 100 and time.monotonic() < deadline:  # the topic may still be missing at first
             query.processAllAvailable()
             query.awaitTermination(0.1)
     finally:

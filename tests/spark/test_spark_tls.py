@@ -1,4 +1,4 @@
-"""Source and sink over TLS, against a server that takes nothing else."""
+"""Source and sink over TLS, against a server that accepts only TLS."""
 
 from __future__ import annotations
 

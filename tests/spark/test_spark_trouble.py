@@ -1,5 +1,4 @@
-"""What a stream does when the server below it changes: retention deletes, the broker restarts in the middle, or cannot
-filter."""
+"""A stream while its server changes: retention deletes messages, the broker restarts, or cannot filter."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ DELETE_EXPIRED = 329
 
 @pytest.fixture
 def small(tmp_path) -> Iterator[Callable[..., Peer]]:
-    """Starts a server with log segments of 16 MiB and settings of its broker's."""
+    """Return a function that starts servers with log segments of 16 MiB and further broker settings."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -48,14 +47,14 @@ def small(tmp_path) -> Iterator[Callable[..., Peer]]:
 
 
 def fill(peer: Peer, topic: str, count: int) -> None:
-    """Messages of 1 MiB, which compression does not make smaller."""
+    """Send messages of 1 MiB, which compression does not shrink."""
     body = random.Random(7).randbytes(1 << 20)
     for _ in range(count):
         peer.producer.send(Message(topic, body))
 
 
 def retire(peer: Peer, topic: str) -> int:
-    """Have retention delete all segments but the last; gives the queue's new beginning."""
+    """Let retention delete all segments but the last; return the queue's new minimum offset."""
     ((broker, address),) = peer.admin.cluster.masters().items()
     peer.admin.cluster.update_broker_config(address, {"fileReservedTime": "0"})
     queue = MessageQueue(topic, broker, 0)
@@ -80,7 +79,7 @@ def test_retention_that_deletes_under_a_stream_is_named_exactly(spark, small, tm
     def shorten(number: int) -> None:
         if number == 1:
             beginning.append(retire(peer, topic))
-            time.sleep(LOOK_AROUND_S)  # else the next batch is cut to what was there, and names only its own part
+            time.sleep(LOOK_AROUND_S)  # else the next batch is cut to existing messages and reports only its part
 
     stream.after = shorten
     lost = f"messages of {topic}@{peer.broker}:0 from offset 10 to"
@@ -116,6 +115,6 @@ def test_a_broker_that_restarts_while_a_batch_is_read(spark, own_server, tmp_pat
 
     stream.broken = restart
     stream.run()
-    if len(stream.rows) < 400:  # the topic was away when the run looked for the last time
+    if len(stream.rows) < 400:  # the topic was missing at the run's last check
         stream.run()
     assert sorted(row[2] for row in stream.rows) == list(range(400))

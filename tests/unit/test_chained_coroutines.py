@@ -1,4 +1,4 @@
-"""Coroutines that end before their first step: what they were to await is closed, and Python warns of nothing."""
+"""Coroutines that end before their first step: the coroutine they would await is closed, and Python does not warn."""
 
 from __future__ import annotations
 

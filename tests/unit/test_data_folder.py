@@ -1,4 +1,4 @@
-"""The folder of `serve --data`: names of brokers, whose stores are in it, and what is refused."""
+"""The folder of `serve --data`: names of brokers, their stores, and refusals."""
 
 from __future__ import annotations
 

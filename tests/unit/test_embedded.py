@@ -1,4 +1,4 @@
-"""The embedded server: where it listens, which folders it takes, and that ready means usable."""
+"""The embedded server: its addresses and folders, and readiness that means usable."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_pair_of_ports_is_free() -> None:
 
 
 def port_below_ephemeral_ones() -> int:
-    """A free port, with a free fast port, that no other process is given as any free one meanwhile."""
+    """Return a free port, with a free fast port, that no other process gets as a random free port meanwhile."""
     for number in range(20_000 + os.getpid() % 9_000, 32_000, 7):
         with (
             contextlib.suppress(OSError),
@@ -295,7 +295,7 @@ def test_tls_only_when_configured(tmp_path: Path) -> None:
 
 
 def test_its_own_broker_needs_no_certificate_that_others_trust(tmp_path: Path) -> None:
-    """Whom it would verify is itself; asked for a certificate, it shows the server's."""
+    """The only peer to verify is itself; when a server requests a certificate, it presents the server's."""
     authority = Authority(tmp_path)
     tls = replace(
         certified(authority),

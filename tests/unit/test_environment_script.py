@@ -1,4 +1,4 @@
-"""Which interpreter `./run` and `./test` make their environment with."""
+"""The interpreter that `./run` and `./test` choose for their environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ CHOOSE = 'found=$(find_python) || exit 7; echo "$found"; tell_of_slow_python "$f
 
 
 def chosen(folder: Path, points: dict[str, str], script: str = CHOOSE, **environment: str) -> tuple[int, str, str]:
-    """Interpreters as scripts that answer with their points; nothing else is in the path but what bash needs."""
+    """Run the script with fake interpreters that print points; the path has nothing else but the tools that
+    bash needs.
+    """
     for name, answer in points.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

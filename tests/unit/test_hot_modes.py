@@ -1,4 +1,4 @@
-"""Which twin of the hot functions runs, and what is said when it is not the one that was built."""
+"""The choice between compiled and pure hot functions, and the warning when the built ones are not used."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_extension_that_cannot_be_loaded_is_not_used_and_that_is_logged(copie
     assert "cannot be loaded" in words
 
 
-# Spark's rows are chosen in the same way.
+# Spark's rows use the same choice.
 
 
 def test_the_environment_forces_the_other_way_to_rows() -> None:

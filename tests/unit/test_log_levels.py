@@ -1,4 +1,4 @@
-"""Levels of the log: read from text, refused with the fix, changed while a process runs and taken back."""
+"""Levels of the log: parsed from text, refused with a remedy, changed while a process runs and reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log has one line a record, whatever strangers wrote into what is logged."""
+"""A log has one line for each record, whatever hostile text is logged."""
 
 from __future__ import annotations
 

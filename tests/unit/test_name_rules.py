@@ -1,4 +1,4 @@
-"""Names that clients, tools and brokers use pass; what could hurt does not; every text field has a rule."""
+"""Name rules: names of clients, tools and brokers pass, harmful ones do not, and every text field has a rule."""
 
 from __future__ import annotations
 

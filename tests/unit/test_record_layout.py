@@ -1,4 +1,4 @@
-"""The one table of a record's fields, and what is made of it."""
+"""The table of a record's fields, and the code generated from it."""
 
 from __future__ import annotations
 

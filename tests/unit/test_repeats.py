@@ -1,4 +1,6 @@
-"""Equal events fill no log: the first few are let through, the others counted, and nothing is remembered for ever."""
+"""Repeated events do not fill the log: the first few are logged, the others counted, and no event is stored
+permanently.
+"""
 
 from __future__ import annotations
 

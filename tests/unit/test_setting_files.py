@@ -1,4 +1,4 @@
-"""Settings in files: read back as they were written, and either the old or the new version."""
+"""Settings in files: read back unchanged, and always either the old or the new version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_plain_values_stand_as_they_are() -> None:
     ("text", "values"),
     [
         ("a=\\uD83D\\uDE00\n", {"a": "😀"}),  # as Java writes it
-        ("a=1\x0bb=2\u2028c=3", {"a": "1\x0bb=2\u2028c=3"}),  # lines end as they do in Java
+        ("a=1\x0bb=2\u2028c=3", {"a": "1\x0bb=2\u2028c=3"}),  # lines end like in Java
         ("a=1\rb=2\r\nc=3", {"a": "1", "b": "2", "c": "3"}),
         ("a\\=b\\:c=1", {"a=b:c": "1"}),
     ],

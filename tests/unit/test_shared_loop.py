@@ -57,7 +57,7 @@ async def test_an_hour_takes_no_time(port: int) -> None:
 async def test_no_time_passes_while_bytes_are_on_their_way(
     port: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The loop is never quiet here, and on a busy machine the lines take longer than that.
+    # The loop is never idle here, and on a busy machine the lines take longer than that.
     monkeypatch.setattr(socket_loop, "BUSY_S", 3600)
     if kind == "tls":
         authority = Authority(tmp_path)

@@ -1,4 +1,4 @@
-"""How workers share a run's tests: none is left out or run twice, and the spare one takes quick ones only."""
+"""Distribution of a run's tests over workers: each runs once, and the spare worker gets only quick ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL = LONG + SPARK + WAITING + QUICK
 
 
 class Worker:
-    """Runs what it is sent, one test a step."""
+    """A worker that runs the tests it gets, one test a step."""
 
     def __init__(self, name: str) -> None:
         self.gateway = SimpleNamespace(id=name)
@@ -35,7 +35,7 @@ class Worker:
 
 
 def shared(tests: list[str], workers: int, *, spare: bool) -> list[list[str]]:
-    """Which tests each worker runs, in turn one each."""
+    """Return the tests that each worker runs, when each runs one in turn."""
     config: Any = SimpleNamespace(
         option=SimpleNamespace(tx=["popen"] * workers, loadscopereorder=True, numprocesses=workers),
         getoption=lambda name: {"spare_worker": spare}[name],

@@ -1,4 +1,4 @@
-"""Long work leaves the loop to others after a few items, and what is asked for many times in a turn is done once."""
+"""Long work yields to the loop after a few items, and work requested many times in an iteration runs once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 class Turns:
-    """Counts the turns of the running loop."""
+    """Counts the iterations of the running loop."""
 
     def __init__(self) -> None:
         self.count = 0

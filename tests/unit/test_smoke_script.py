@@ -23,7 +23,7 @@ def test_its_time_is_limited_and_the_part_that_runs_is_named(tmp_path: Path) -> 
     done = smoke("--limit", "0.3", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "not ended within 0.3 s; part import runs" in done.stderr
-    assert str(slow / "__init__.py") in done.stderr  # where it waits
+    assert str(slow / "__init__.py") in done.stderr  # the waiting module
 
 
 def test_the_part_that_failed_is_named_with_its_cause(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Long-lived tasks: one that fails is begun again, says so, and is reported as long as it is not well."""
+"""Long-lived tasks: a failed one is restarted and logged, and is reported until it works again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one waiting primitive."""
+"""The waiting primitive for offsets and positions."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_thousands_are_woken_a_few_a_turn_the_longest_waiting_first_and_none_for
 
     async def main() -> None:
         mark = Watermark()
-        # Two marks: those of the second are passed while the first ones are still being woken.
+        # Two marks: waiters of the second are passed while those of the first are still being woken.
         tasks = [asyncio.create_task(wait(mark, number, 1 if number < 600 else 2)) for number in range(1_000)]
         await asyncio.sleep(0)
         tasks[5].cancel()

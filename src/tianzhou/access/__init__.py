@@ -1,1 +1,4 @@
-"""Access control: who asks, what a request needs, and whether the rules allow it (broker.md §22). Pure."""
+"""Access control: the identity of a sender, the needs of a request, and the decision of the rules (broker.md §22).
+
+Pure.
+"""

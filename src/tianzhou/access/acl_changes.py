@@ -1,4 +1,4 @@
-"""Changes of policies as requests name them: what is checked, with RocketMQ 5.3's texts, and what comes of it."""
+"""Changes of policies by requests: validation with RocketMQ 5.3's error texts, and the resulting policies."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ USER_PREFIX: Final = "User:"
 
 
 def subject_name(subject: str | None) -> str | None:
-    """User's name of a subject such as `User:alice`; None when it is none."""
+    """Return the user name of a subject such as `User:alice`; None when the subject names no user."""
     kind, colon, name = (subject or "").partition(":")
     return name if colon and name and kind.lower() == "user" else None
 
 
 def read_policies(infos: Iterable[PolicyInfo]) -> Policies:
-    """Policies of a request's body.
+    """Return the policies in a request's body.
 
-    RocketMQ leaves out actions it does not know, and takes a type it does not know for `Custom`: a misspelt denial
-    would deny less than was meant. Both are refused.
+    RocketMQ ignores unknown actions and reads an unknown type as `Custom`. A misspelt denial would then deny less than
+    intended, so this function refuses both.
 
     Raises:
-        BrokerError: something is missing or cannot be read; code 16 with RocketMQ's text, or 29.
+        BrokerError: a value is missing or invalid; code 16 with RocketMQ's text, or 29.
         LimitExceeded: an entry has too many addresses.
     """
     found: dict[PolicyType, tuple[PolicyEntry, ...]] = {}
@@ -82,7 +82,7 @@ def _read_action(text: str) -> Action:
 
 
 def shown_acl(username: str, policies: Policies) -> AclInfo:
-    """Policies of a user as servers answer them."""
+    """Return a user's policies in the form of a server's reply."""
     return AclInfo(USER_PREFIX + username, [_shown_policy(kind, policies[kind]) for kind in policies])
 
 
@@ -102,15 +102,15 @@ def _shown_policy(kind: PolicyType, entries: Iterable[PolicyEntry]) -> PolicyInf
 
 
 def entry_count(acls: Acls) -> int:
-    """Entries of all policies."""
+    """Return the number of entries in all policies."""
     return sum(len(entries) for policies in acls.values() for entries in policies.values())
 
 
 def put(acls: Acls, users: Users, username: str, policies: Policies, bounds: Bounds) -> Acls:
-    """Acls with a user's entries added; they take the place of its entries for the same resources.
+    """Return the acls with a user's entries added. They replace the user's entries for the same resources.
 
     Raises:
-        BrokerError: there is no such user.
+        BrokerError: the user does not exist.
         LimitExceeded: there are too many entries (`maxPolicyEntries`).
     """
     if username not in users:
@@ -133,17 +133,17 @@ def removed(
     kind: PolicyType = PolicyType.CUSTOM,
     resource: ResourcePattern | None = None,
 ) -> Acls:
-    """Acls without a user's entries.
+    """Return the acls without some or all entries of a user.
 
     Args:
         acls: policies by user.
-        users: users there are.
-        username: whose entries.
-        kind: type of the policy that loses them, with `resource`.
-        resource: what they are for; None takes all policies of the user.
+        users: all users.
+        username: name of the user.
+        kind: type of the policy that loses the entries, when `resource` is given.
+        resource: resource of the entries; None removes all policies of the user.
 
     Raises:
-        BrokerError: there is no such user, or it has no policies.
+        BrokerError: the user does not exist, or has no policies.
     """
     if username not in users:
         raise refused("The subject is not exist.")
@@ -158,19 +158,19 @@ def removed(
 
 
 def without(acls: Acls, username: str) -> Acls:
-    """Acls without a user; the same when it has no policies."""
+    """Return the acls without a user; unchanged when the user has no policies."""
     return {name: policies for name, policies in acls.items() if name != username}
 
 
 def listed(acls: Acls, subject_filter: str, resource_filter: str) -> Iterator[AclInfo]:
-    """Policies whose subjects and resources contain two texts, in the order of users.
+    """Yield the policies whose subjects and resources contain two texts, in the order of users.
 
-    As with RocketMQ, a subject that contains the text for resources is listed with all its entries.
+    As in RocketMQ, all entries are listed when the subject contains the text for resources.
 
     Args:
         acls: policies by user.
-        subject_filter: part of `User:` and the name; blank for all.
-        resource_filter: part of a resource's text; blank for all.
+        subject_filter: substring of `User:` and the name; blank matches all.
+        resource_filter: substring of a resource's text; blank matches all.
     """
     for username in sorted(acls):
         subject = USER_PREFIX + username

@@ -1,7 +1,7 @@
 """Patterns of addresses: white lists of RocketMQ 4.x (broker.md §22.1), and CIDR ranges of 5.3 (broker.md §22.2).
 
-A pattern is compiled when rules are loaded; a request then costs one look-up, or one parsed address. An IPv4 address
-that came through an IPv6 socket (`::ffff:10.0.0.1`) is the IPv4 address.
+A pattern is compiled when the rules are loaded. A request then costs one look-up, or the parsing of one address. An
+IPv4 address that arrives through an IPv6 socket (`::ffff:10.0.0.1`) counts as the IPv4 address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.escaping import shown
 
 MAX_PATTERN: Final = 8192
-"""Characters a pattern may have, which is some hundred addresses."""
+"""Maximum number of characters in a pattern, enough for some hundred addresses."""
 _ANY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 _V4_PARTS: Final = 4
 _V6_PARTS: Final = 8
@@ -31,19 +31,19 @@ class AddressPattern(Protocol):
     """A set of addresses."""
 
     def matches(self, ip: str) -> bool:
-        """Whether an address, without port, is in it; text that is no address never is, except in "any"."""
+        """Whether the set contains an address without port. A text that is no address is only in `ANY`."""
 
 
 class FailingPatternError(ConfigError):
-    """A pattern that RocketMQ reads, but that makes every request fail."""
+    """A pattern that RocketMQ can read, but that makes every request fail."""
 
 
 class ReadPattern(NamedTuple):
-    """A pattern as RocketMQ 4.9 reads it.
+    """A pattern in the interpretation of RocketMQ 4.9.
 
     Attributes:
-        addresses: the addresses that it means.
-        oddity: why it means something else than it seems to; empty where it does not.
+        addresses: the addresses that the pattern matches.
+        oddity: why the pattern does not match the addresses that it seems to match; empty otherwise.
     """
 
     addresses: AddressPattern
@@ -70,7 +70,7 @@ class _Several:
 
 
 class _Range:
-    """Addresses whose first parts are given, whose next part lies in a range, and whose last parts may be any."""
+    """Addresses with fixed first parts, a next part within a range, and arbitrary last parts."""
 
     def __init__(self, version: int, head: tuple[int, ...], first: int, last: int) -> None:
         self._version = version
@@ -107,10 +107,10 @@ NONE: Final[AddressPattern] = _None()
 
 
 def parse_pattern(pattern: str) -> AddressPattern:
-    """Return the addresses that a pattern of RocketMQ 4.x means, and refuse one that means other ones than it seems to.
+    """Return the addresses of a RocketMQ 4.x pattern. Reject a pattern that does not match what it seems to match.
 
     Raises:
-        ConfigError: as `read_pattern`, or the pattern has an oddity.
+        ConfigError: `read_pattern` raises it, or the pattern has an oddity.
     """
     found = read_pattern(pattern)
     if found.oddity:
@@ -119,15 +119,15 @@ def parse_pattern(pattern: str) -> AddressPattern:
 
 
 def read_pattern(pattern: str) -> ReadPattern:
-    """Read a pattern as RocketMQ 4.9 reads it in a file (broker.md §22.1).
+    """Read a pattern of a file in the interpretation of RocketMQ 4.9 (broker.md §22.1).
 
     An empty pattern means none, `*`, `*.*.*.*` and `*:*:*:*:*:*:*:*` mean any. Others are an address, a comma list of
     addresses, a set in braces as the last part, or a range as one of the last parts. RocketMQ ignores the parts behind
     the range.
 
     Raises:
-        FailingPatternError: RocketMQ fails at each request with it.
-        ConfigError: RocketMQ cannot read the pattern either; the text names it and the forms.
+        FailingPatternError: RocketMQ fails at every request because of the pattern.
+        ConfigError: RocketMQ cannot read the pattern either; the text has the pattern and the valid forms.
     """
     if not pattern.strip():
         return ReadPattern(NONE)
@@ -145,10 +145,10 @@ def read_pattern(pattern: str) -> ReadPattern:
 
 
 def parse_network(text: str) -> AddressPattern:
-    """The addresses of a source IP of RocketMQ 5.3: an address or a CIDR range (broker.md §22.2).
+    """Return the addresses of a RocketMQ 5.3 source IP: an address or a CIDR range (broker.md §22.2).
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     try:
         return _Network(ipaddress.ip_network(text.strip(), strict=False))
@@ -189,7 +189,7 @@ def _in_braces(pattern: str) -> list[str]:
 
 
 def _range_of_v4(pattern: str) -> ReadPattern:
-    # RocketMQ leaves out empty parts, as of a point at the end.
+    # RocketMQ ignores empty parts, such as the one after a final point.
     parts = [part.strip() for part in pattern.split(".") if part]
     index, (first, last) = _varying_part(parts, pattern)
     if not index and len(parts) >= _V4_PARTS:
@@ -220,7 +220,7 @@ def _range_of_v6(pattern: str) -> ReadPattern:
         raise _wrong(pattern, "a range is the last part, or the one before a last *")
     wanted = _V6_PARTS - 1 - len(rest)
     head = ":".join(given[:index])
-    # `fe80::1-20` is `fe80::` with a last part; the parser of addresses knows how many zeros that leaves out.
+    # `fe80::1-20` is `fe80::` with a last part. The address parser counts the zeros that `::` omits.
     try:
         filled = ipaddress.IPv6Address(f"{head}{':0' * (1 + len(rest))}")
     except ValueError as error:
@@ -230,13 +230,14 @@ def _range_of_v6(pattern: str) -> ReadPattern:
     if bounds is None:
         raise _failing(pattern, "a range that ends with 0 is none")
     if given[index - 1] == "" and bounds[0]:
-        # RocketMQ takes the `::` for one part, so that other parts vary; only what both readings mean is let in.
+        # RocketMQ reads the `::` as one part and applies the range to another part. Match no address, because the two
+        # readings have none in common.
         return ReadPattern(NONE, "RocketMQ takes the :: before the range for one part; write all parts out")
     return ReadPattern(_Range(6, tuple(parts), *bounds))
 
 
 def _varying_part(parts: list[str], pattern: str) -> tuple[int, tuple[int, int]]:
-    """Return index and bounds of the part that varies; index 0 when none does."""
+    """Return index and bounds of the varying part; index 0 when no part varies."""
     for index, part in enumerate(parts[1:_V4_PARTS], 1):
         if part == "*" or "-" in part:
             bounds = _bounds(part, 10, 0xFF, pattern)

@@ -1,4 +1,4 @@
-"""Topics and groups in the bodies of requests, which are read by the same codecs as their handlers'."""
+"""Topics and groups in the bodies of requests, which are decoded by the codecs that the handlers use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.staging import decode_unit
 
 NAMES_PER_PART: Final = 256
-"""Names that are looked at in one piece; a user's policies take some microseconds for each."""
+"""Maximum number of names in one part. A user's policies need some microseconds for each name."""
 Names = tuple[Iterable[str], Iterable[str]]
 """Topics and groups."""
 
@@ -39,7 +39,7 @@ _BODIES: Final[Mapping[int, tuple[Callable[[Any], Any], Callable[[Any], Names]]]
     **dict.fromkeys((31005, 31006), (ATTEMPTS.loads, lambda attempts: ((), (attempts.writer,)))),
 }
 BY_BODY: Final = frozenset(_BODIES)
-"""Request codes whose bodies say what they need."""
+"""Request codes whose needs depend on their bodies."""
 
 
 class _NamesPart(NamedTuple):
@@ -50,9 +50,9 @@ class _NamesPart(NamedTuple):
 
 
 def parts(request: AccessRequest) -> Iterator[AccessRequest]:
-    """Requests of `NAMES_PER_PART` names each that together need what one needs whose body has been decoded.
+    """Split a request with a decoded body into parts of at most `NAMES_PER_PART` names, which together need the same.
 
-    One that names nothing is its own part: it needs more than others.
+    A request without names is returned unchanged, because it needs more than one with names.
     """
     whole = True
     topics, groups = map(iter, _BODIES[request.code][1](request.decoded))
@@ -67,10 +67,10 @@ def parts(request: AccessRequest) -> Iterator[AccessRequest]:
 
 
 def names_in(request: AccessRequest) -> Names:
-    """The topics and the groups in a body; names may come twice, or be empty.
+    """Return the topics and the groups in a body. Names may be repeated or empty.
 
     Raises:
-        ProtocolError: the body cannot be read.
+        ProtocolError: the body cannot be decoded.
     """
     if not request.body:
         return (), ()

@@ -1,4 +1,4 @@
-"""The account that a verified certificate stands for. Pure."""
+"""The account that a verified certificate names. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ OFF: Final = frozenset({"", "off"})
 SOURCES: Final = ("off", "CN", "SAN")
 """Values of `tls.server.accountFrom`; empty is `off`."""
 MOST_CHARACTERS: Final = 255
-"""Length of an account's name."""
+"""Maximum length of an account's name, in characters."""
 _ALTERNATIVES: Final = frozenset({"URI", "DNS", "email"})
 
 
 def account_of(certificate: Mapping[str, Any], source: str) -> str:
-    """Account that a certificate stands for.
+    """Return the account that a certificate names.
 
     Args:
-        certificate: verified, as `ssl.SSLObject.getpeercert()` describes it.
-        source: `CN`, the one common name of the subject; or `SAN`, the first URI, DNS name or e-mail address among the
-            alternative names.
+        certificate: a verified certificate in the form of `ssl.SSLObject.getpeercert()`.
+        source: `CN`, for the subject's only common name; or `SAN`, for the first URI, DNS name or e-mail address among
+            the alternative names.
 
     Raises:
-        ProtocolError: it has no such name, several common names, or one that cannot be an account's.
+        ProtocolError: the certificate has no such name, several common names, or a name that is invalid for an account.
     """
     kind = source.upper()
     if kind == "CN":
         found = list(_common_names(certificate))
         if len(found) > 1:
-            # Which of them a reader takes for the name is a matter of taste; an account is not.
+            # Programs differ in which of several common names they use, so the account would be ambiguous.
             raise ProtocolError(f"its certificate has {len(found)} common names (CN); one is needed for an account")
     else:
         found = [name for kind_of, name in certificate.get("subjectAltName", ()) if kind_of in _ALTERNATIVES]

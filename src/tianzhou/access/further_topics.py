@@ -1,4 +1,4 @@
-"""Further topics that a sent message is put into: those its property INNER_MULTI_DISPATCH lists (store.md §7)."""
+"""Further topics of a sent message, which its property INNER_MULTI_DISPATCH lists (store.md §7)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ SEPARATOR: Final = ","
 _FULL: Final = ("properties", "batch")
 _SHORT: Final = ("i", "m")
 SENDS: Final[Mapping[int, tuple[str, str]]] = {10: _FULL, 324: _FULL, 310: _SHORT, 320: _SHORT, 325: _SHORT}
-"""Codes that store messages of a producer, and their fields of the properties and of whether the body is a batch."""
+"""Request codes that store a producer's messages, with the header fields for the properties and the batch flag."""
 _NAMED: Final = re.compile(names.INNER_MULTI_DISPATCH.encode())
 
 
 def further_topics(request: AccessRequest) -> tuple[str, ...]:
-    """Topics and light queues, each once, that a send puts its messages into besides the topic it names.
+    """Return the topics and light queues that a send stores its messages in besides its own topic, without duplicates.
 
-    They count whether or not the broker dispatches (`enableMultiDispatch`): the log may be read by one that does.
+    They count even when the broker does not dispatch (`enableMultiDispatch`), because a broker that dispatches may read
+    the log later.
     """
     fields = SENDS.get(request.code)
     if fields is None:
@@ -35,9 +36,9 @@ def further_topics(request: AccessRequest) -> tuple[str, ...]:
     if not batch and names.INNER_MULTI_DISPATCH not in properties:
         return ()
     found = _listed(properties.encode("utf-8", "surrogatepass"))
-    # Each message of a batch has properties of its own.
+    # Each message of a batch has its own properties.
     if batch and _NAMED.search(request.body) is not None:
-        # What is no batch is refused by the handler as a whole.
+        # The handler rejects an invalid batch as a whole.
         with contextlib.suppress(ProtocolError):
             for _, _, own in decode_batch(request.body):
                 found += _listed(bytes(own))
@@ -45,12 +46,12 @@ def further_topics(request: AccessRequest) -> tuple[str, ...]:
 
 
 def has_further(properties: str | None, batch: bool, body: bytes | memoryview) -> bool:
-    """Whether `further_topics` has to be asked about a send.
+    """Whether `further_topics` must be called for a send.
 
     Args:
-        properties: of the message, as in its header.
-        batch: whether the body is a batch, whose messages have properties of their own.
-        body: the body.
+        properties: the message's properties, from the header.
+        batch: whether the body is a batch, whose messages have their own properties.
+        body: the request's body.
     """
     if properties and names.INNER_MULTI_DISPATCH in properties:
         return True

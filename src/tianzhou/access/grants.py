@@ -1,8 +1,8 @@
-"""Grants: which sends and pulls an account was let through with, so that the next like one costs its signature only.
+"""Grants: cached permissions of an account for sends and pulls, so that a similar request needs only a signature check.
 
-Of ten thousand sends to a topic by one client, what they need and whether the account may is the same; the signature
-is not. A grant is remembered by all that the rules have looked at, and forgotten as soon as the rules change. It never
-refuses: what no grant covers is decided by the rules.
+When one client sends ten thousand messages to a topic, the needs and the permissions are the same each time. Only the
+signature differs. A grant is stored under everything that the rules have read, and all grants are dropped when the
+rules change. A grant never refuses a request: the rules decide when no grant covers it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HOT_CODES
 
 MOST_GRANTS: Final = 16_384
-"""Grants that are remembered; above it all are forgotten."""
+"""Maximum number of stored grants. All are dropped when one more arrives."""
 LONGEST_NAMES: Final = 600
-"""Characters of the names of a request, above which no grant is remembered."""
+"""Maximum total length of a request's names, in characters. A longer request gets no grant."""
 _Key: TypeAlias = "tuple[str | None, ...]"
 Covers: TypeAlias = Callable[[str, Command], bool]
 
 
 class Grants:
-    """Grants of one gate.
+    """Grants of one access gate.
 
     Args:
-        rules: whose decisions are remembered.
+        rules: the rules whose decisions are stored.
     """
 
     __slots__ = ("_epoch", "_found", "_rules")
@@ -40,17 +40,16 @@ class Grants:
         self._found: dict[int, dict[_Key, HmacStart]] = {int(code): {} for code in HOT_CODES}
 
     def of(self, code: int) -> Covers:
-        """Check of requests of one code: whether one is like one that was allowed, and signed by the same account.
+        """Return a check for one request code: whether a request resembles an allowed one and has the same signer.
 
-        The check is called with the peer's address and the request. A request that is not of a hot kind
-        (`Command.header`) is not covered.
+        The check takes the peer's address and the request. It covers only requests of a hot kind (`Command.header`).
 
         Args:
-            code: request code, of `HOT_CODES`.
+            code: a request code of `HOT_CODES`.
         """
         rules, find, forget = self._rules, self._found[code].get, self._forget
 
-        # The checks of these two are spelled out: they are made for every message.
+        # Both checks are written out for speed, because they run for every message.
         def covers_send(ip: str, command: Command) -> bool:
             header, signed = command.header, command.signed
             if header is None or not signed or (rules.epoch is not self._epoch and forget()):
@@ -70,10 +69,10 @@ class Grants:
         return covers_send if code in SENDS else covers_pull
 
     def sends_from(self, ip: str) -> Callable[[int, str, str], HmacStart | None]:
-        """Look-up of what a peer's sends were allowed with, for as long as no other code runs.
+        """Return a look-up of a peer's grants for sends. It is valid until other code runs.
 
-        It is called with code, access key and topic, and returns the state of an HMAC with the secret of the account in
-        (`begin_hmac`); None where nothing is remembered. Further topics of a message are not looked at.
+        The look-up takes code, access key and topic. It returns the state of an HMAC keyed with the account's secret
+        (`begin_hmac`); None without a grant. It does not check the further topics of a message.
 
         Args:
             ip: the peer's address.
@@ -88,7 +87,10 @@ class Grants:
         return start
 
     def pulls_from(self, ip: str) -> Callable[[str, str, str], HmacStart | None]:
-        """As `sends_from`, for a peer's pulls: called with access key, topic and consumer group."""
+        """Return a look-up of a peer's grants for pulls, as `sends_from`.
+
+        It takes access key, topic and consumer group.
+        """
         if self._rules.epoch is not self._epoch:
             self._forget()
         find = self._found[int(RequestCode.PULL_MESSAGE)].get
@@ -99,12 +101,12 @@ class Grants:
         return start
 
     def remember(self, ip: str, command: Command, account: str) -> None:
-        """Remember that the rules have allowed a request.
+        """Store a grant for a request that the rules have allowed.
 
         Args:
             ip: the peer's address.
             command: the request.
-            account: who has signed it, as the rules say; empty where they asked nobody.
+            account: the verified signer; empty when the rules required none.
         """
         header = command.header
         if header is None or not command.signed or not account or header.access_key != account:

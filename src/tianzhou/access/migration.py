@@ -1,4 +1,4 @@
-"""Users and policies made of accounts of RocketMQ 4.x, as `migrateAuthFromV1Enabled` wants them (broker.md §22.2)."""
+"""Users and policies from accounts of RocketMQ 4.x, for `migrateAuthFromV1Enabled` (broker.md §22.2)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _ACTIONS: Final[Mapping[str, tuple[Action, ...]]] = {
 
 
 def migrated(account: Account) -> tuple[UserInfo, Policies]:
-    """User and policies that stand for an account.
+    """Return the user and policies that are equivalent to an account.
 
-    Permissions of named topics and groups become entries of its custom policy, defaults of its default policy. A
-    permission other than PUB and SUB denies everything, where RocketMQ allows everything for a misspelt one.
+    Permissions of named topics and groups become entries of the custom policy. Defaults become entries of the default
+    policy. A permission other than PUB and SUB denies everything, whereas RocketMQ allows everything for a misspelt
+    one.
     """
     custom = [_entry(ResourceType.TOPIC, topic, perm) for topic, perm in _pairs(account.topic_perms)]
     custom += [
@@ -45,12 +46,12 @@ def migrated(account: Account) -> tuple[UserInfo, Policies]:
 
 
 def white_addresses(accounts: Sequence[Account]) -> list[str]:
-    """Names of accounts whose white list of addresses is lost when they become users."""
+    """Return the names of accounts that lose their white list of addresses when they become users."""
     return [account.access_key for account in accounts if account.white_remote_address.strip()]
 
 
 def _pairs(perms: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names and their permissions; a name that 4.x takes literally must not become a pattern."""
+    """Yield names and their permissions. Skip a literal 4.x name that 5.3 would read as a pattern."""
     for text in perms:
         name, sign, perm = text.partition("=")
         named = name.strip().removeprefix(names.RETRY_PREFIX)

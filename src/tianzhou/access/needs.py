@@ -1,12 +1,12 @@
-"""What each request needs, for both kinds of access control: one table by request code (broker.md §22).
+"""Needs of each request, for both kinds of access control: one table by request code (broker.md §22).
 
-A row lists what an account needs, with commas between: `PUB topic` is the permission to send to the topic that the
-field `topic` names, `SUB @group` the one to consume with the group in the field `group`; `topicList;` is a field with
-several names and the character between them, and `body` stands for the names in a body. `Cluster Update` is an action
-on the whole cluster. `account` needs no more than an account, `admin` an administrator. A code without a row needs an
-administrator, and the action All on the cluster.
+A row lists the needs of a request, separated by commas. `PUB topic` is the permission to send to the topic in the field
+`topic`, `SUB @group` the permission to consume with the group in the field `group`. `topicList;` is a field with
+several names and their separator, and `body` refers to the names in a body. `Cluster Update` is an action on the whole
+cluster. `account` requires any account, `admin` an administrator. A code without a row requires an administrator, and
+the action All on the cluster.
 
-Handlers act on the same fields, and bodies are read by the same codecs as theirs: what was checked is what is done.
+Handlers use the same fields, and decode bodies with the same codecs, so the check sees what the handler executes.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ ADMIN, ACCOUNT = "admin", "account"
 GET_ROUTE: Final = 105
 END_TRANSACTION: Final = 37
 MOST_REMEMBERED: Final = 2_048
-"""Answers of a row that are remembered; above it all are forgotten."""
+"""Maximum number of cached results of a row. All are dropped when one more arrives."""
 LONGEST_REMEMBERED: Final = 300
-"""Characters of the names of a request, above which its answer is not remembered."""
+"""Maximum total length of a request's names, in characters. The result for a longer request is not cached."""
 Found = TypeVar("Found")
 
 
 class Row(NamedTuple):
-    """What a request code needs.
+    """The needs of a request code.
 
     Attributes:
-        plain: of an account of RocketMQ 4.x.
-        policy: of a user of 5.3.
-        differs: why Apache's servers want less; empty where they want the same.
+        plain: needs of an account of RocketMQ 4.x.
+        policy: needs of a user of RocketMQ 5.3.
+        differs: why Apache's servers require less; empty where they require the same.
     """
 
     plain: str
@@ -152,7 +152,7 @@ ROWS: Final[Mapping[int, Row]] = {
     2004: Row(ADMIN, "Cluster Update", _ONLY_5),
     60: Row(ACCOUNT, "Cluster Get", _ONLY_5),
     61: Row(ACCOUNT, "Cluster Get", _ONLY_5),
-    # Brokers among themselves
+    # Requests between brokers
     43: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
     45: Row(ACCOUNT, "Cluster Get", "it lists what all others have"),
     901: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
@@ -195,27 +195,27 @@ ROWS: Final[Mapping[int, Row]] = {
     313: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
     318: Row(ADMIN, "Cluster Update", _ALL_OPEN),
     319: Row(ACCOUNT, "Cluster Get", _ALL_OPEN),
-    # Tianzhou's own (docs/adr/0006, docs/adr/0016): a writer of staged messages is a group
+    # Tianzhou's own requests (docs/adr/0006, docs/adr/0016): a writer of staged messages counts as a group
     31001: Row("SUB @writer", "Sub @writer"),
     31002: Row("SUB @writer, PUB body", "Sub @writer, Pub body"),
     **dict.fromkeys((31003, 31004, 31005, 31006), Row("SUB body", "Sub body")),
     31010: Row(ADMIN, "Cluster Update"),
-    # docs/adr/0024: passwords are in the answer
+    # docs/adr/0024: the reply contains passwords
     31020: Row(ADMIN, "Cluster All"),
     # docs/adr/0031
     31030: Row(ADMIN, "Cluster Update"),
     31031: Row(ACCOUNT, "Cluster Get"),
-    # Members of a DLedger group among themselves
+    # Requests between members of a DLedger group
     **dict.fromkeys((50000, 50001, 50002, *range(51001, 51006), 31101, 31102), Row(ADMIN, "Cluster Update")),
-    # Served by clients: what they answer goes to the connection that was asked alone
+    # Requests that clients serve: only the asked connection receives the reply
     **dict.fromkeys((39, 40, 220, 221, 326), Row(ADMIN, "Cluster All")),
-    # Served by nobody here
+    # Requests that no server here serves
     **dict.fromkeys((13, 22, 23, 47, *range(209, 215), 301, 302, 400, 401), Row(ADMIN, "Cluster All")),
     **dict.fromkeys((*range(200050, 200057), 200151), Row(ADMIN, "Cluster All")),
     **dict.fromkeys(range(1001, 1007), Row(ADMIN, "Cluster All")),
     **dict.fromkeys(range(1009, 1014), Row(ADMIN, "Cluster All")),
 }
-"""Rows by request code; docs/reference/access.md is printed from them."""
+"""Rows by request code; docs/reference/access.md is generated from them."""
 # fmt: on
 
 OF_ALL_TOPICS: Final = frozenset(
@@ -229,28 +229,29 @@ OF_ALL_TOPICS: Final = frozenset(
         UNDELIVERABLE_TOPIC,
     }
 )
-"""Topics of the system in which messages of all others wait. Who may read most topics, but not one, would find its
-messages there: besides the topic itself, reading needs an administrator, and the action All on the cluster."""
+"""System topics that store messages of all other topics. An account that may read all topics but one would find that
+topic's messages there. So reading them requires, besides the topic, an administrator, and the action All on the
+cluster."""
 READS: Final = frozenset({11, 12, 33, 361})
-"""Codes that are answered with messages of the topic they name."""
+"""Request codes whose reply contains messages of the named topic."""
 
 _UNKNOWN: Final = Row(ADMIN, "Cluster All")
 
 LOOKUPS: Final = frozenset({105, 106, 206, 224, 304, 311, 312, 313})
-"""Codes that a name server answers to every peer, as Apache's do, unless `requireSignedLookups` is set: routes, and
-lists of topics and brokers. Go's pull consumer and its topic list do not sign them."""
+"""Codes that a name server serves to every peer, as Apache's do, unless `requireSignedLookups` is set: routes, and
+lists of topics and brokers. Go's pull consumer and its topic list do not sign these requests."""
 ONE_ACTION_IS_ENOUGH: Final = frozenset({105})
-"""Codes for which one allowed action of a row is enough, even where a policy denies another one of them: whoever may
-do anything with a topic needs its route."""
+"""Codes for which one allowed action of a row is enough, even when a policy denies another of its actions. A user with
+any permission on a topic needs its route."""
 NAMELESS: Final = frozenset({33, 34, 35, 37})
-"""Codes of which a request may name nothing that is checked: a producer's heartbeat and its end, and the end of a
-transaction, or the view of a message, by a client that does not send the topic. Any other that names nothing needs an
+"""Codes whose requests may name nothing to check: a producer's heartbeat and its end, and the end of a transaction or
+the view of a message by a client that does not send the topic. Any other request without a name requires an
 administrator, or the actions of its row on the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One part of a row: words, the field (or `body`, or the empty text of the cluster), whether it is a group's."""
+    """One part of a row: its words, its field (`body`; empty for the cluster), and whether the field names a group."""
 
     words: tuple[str, ...]
     field: str
@@ -270,7 +271,7 @@ def _items(text: str) -> Iterator[_Item]:
 
 
 def _named(item: _Item, request: AccessRequest) -> Names:
-    """The topics and the groups that a part of a row is about."""
+    """Return the topics and the groups that a part of a row refers to."""
     if item.field == "body":
         topics, groups = names_in(request)
         return dict.fromkeys(filter(None, topics)), dict.fromkeys(filter(None, groups))
@@ -282,28 +283,30 @@ def _named(item: _Item, request: AccessRequest) -> Names:
 
 
 def _is_open(request: AccessRequest, topic: str, cluster: str) -> bool:
-    """Whether a named topic needs nothing.
+    """Whether a named topic requires no permission.
 
-    That of all replies, of which who answers asks the route, too; the one whose route a producer asks for when its own
-    topic is yet to be made, which needs the permission to send to it; what clients call the topic of a half message.
+    These topics are open: the reply topic, whose route a replying client requests; the topic for automatic creation,
+    whose route a producer requests before its own topic exists; and the half topic, which clients name when they end a
+    transaction. The producer's send needs the permission on its own topic.
     """
     if request.code == GET_ROUTE:
-        # A name server is of no cluster.
+        # A name server belongs to no cluster.
         replies = topic == reply_topic(cluster) if cluster else topic.endswith(REPLY_TOPIC_SUFFIX)
         return replies or topic == AUTO_CREATE_TOPIC
     if request.code == END_TRANSACTION:
-        # Java's answer of a check names the topic of the question; whose the message is, the handler asks itself.
+        # Java's reply to a transaction check names the half topic of the check. The handler itself verifies the
+        # message's topic.
         return topic == HALF_TOPIC
     return request.code in (324, 325) and topic == reply_topic(cluster)
 
 
 def _holds_others(request: AccessRequest, topics: Iterable[str], cluster: str) -> bool:
-    """Whether what is read has messages of other topics, or replies to other clients, in it."""
+    """Whether the read topics contain messages of other topics, or replies to other clients."""
     return request.code in READS and any(topic in OF_ALL_TOPICS or topic == reply_topic(cluster) for topic in topics)
 
 
 def fields_of(code: int) -> frozenset[str]:
-    """Header fields that a row names, of both kinds."""
+    """Return the header fields that a row names, for both kinds."""
     row = ROWS[code]
     texts = [text for text in (row.plain, row.policy) if text not in (ADMIN, ACCOUNT)]
     return frozenset(item.field for text in texts for item in _items(text) if item.field not in ("", "body"))
@@ -313,7 +316,7 @@ def fields_of(code: int) -> frozenset[str]:
 
 
 class _Plain:
-    """A row for accounts of 4.x; answers for the same names are remembered."""
+    """A compiled row for accounts of 4.x. It caches the result by the request's names."""
 
     __slots__ = ("_cached", "_fixed", "_items", "_names")
 
@@ -355,19 +358,19 @@ _plain_row = functools.cache(_Plain)
 
 
 def _plain_permission(topic: str, permission: Permission) -> Permission:
-    # A retry topic stands for its group, of which nobody needs the permission to send.
+    # A retry topic represents its group. No client needs the permission to send to it.
     return Permission.SUB if topic.startswith(RETRY_PREFIX) else permission
 
 
 def plain_needs(request: AccessRequest, cluster: str = "") -> PlainNeed:
-    """What a request needs of an account of RocketMQ 4.x (broker.md §22.1).
+    """Return the needs of a request from an account of RocketMQ 4.x (broker.md §22.1).
 
     Args:
         request: the request.
         cluster: the server's own cluster; empty for a name server.
 
     Raises:
-        ProtocolError: the body cannot be read.
+        ProtocolError: the body cannot be decoded.
     """
     choice = staging_choices.plain_need(request)
     if choice is not None:
@@ -384,7 +387,7 @@ def plain_needs(request: AccessRequest, cluster: str = "") -> PlainNeed:
 
 
 class _UserPolicy:
-    """A row for users of 5.3; answers for the same names are remembered."""
+    """A compiled row for users of 5.3. It caches the result by the request's names."""
 
     __slots__ = ("_cached", "_items", "_names")
 
@@ -433,7 +436,7 @@ def _topic_need(topic: str, actions: tuple[Action, ...]) -> Need:
 
 
 def _alternatives(need: Need) -> Need:
-    """The need of any one of the actions, each decided by itself."""
+    """Return a need that any one of the actions satisfies, each decided separately."""
     first, *others = need.actions
     found: Need | None = None
     for action in reversed(others):
@@ -442,14 +445,14 @@ def _alternatives(need: Need) -> Need:
 
 
 def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
-    """What a request needs of a user of RocketMQ 5.3, every one of it (broker.md §22.2).
+    """Return the needs of a request from a user of RocketMQ 5.3; all of them must be satisfied (broker.md §22.2).
 
     Args:
         request: the request.
-        cluster: the server's own cluster: one that a request names is never believed.
+        cluster: the server's own cluster; a cluster that the request names is ignored.
 
     Raises:
-        ProtocolError: the body cannot be read.
+        ProtocolError: the body cannot be decoded.
     """
     entry = staging_choices.policy_needs(request, cluster)
     if entry is None:
@@ -464,7 +467,7 @@ def needs(request: AccessRequest, cluster: str) -> tuple[Need, ...]:
 
 
 def _cached_names(items: Iterable[_Item]) -> tuple[str, ...]:
-    """The fields that answers are remembered by; none where names come in a body, or several in a field."""
+    """Return the fields that form the cache key; empty when a body has the names, or a field has several."""
     if any(item.field == "body" or item.between for item in items):
         return ()
     return tuple(item.field for item in items if item.field)

@@ -1,7 +1,7 @@
-"""Needs of requests for KV entries that describe ordered topics, for users of RocketMQ 5.3.
+"""Needs of requests for KV entries about ordered topics, for users of RocketMQ 5.3.
 
-Tools write such an entry when they make an ordered topic, and delete it with the topic. The permission for the first
-step at brokers is enough for the second step at name servers, so that no change of a topic is half done.
+Tools write such an entry when they create an ordered topic, and delete it with the topic. The permission for the first
+step at brokers is enough for the second step at name servers, so that no change of a topic stops halfway.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _NEEDS: Final[Mapping[int, tuple[tuple[Action, ...], Action]]] = {
     101: ((Action.CREATE, Action.UPDATE, Action.GET), Action.GET),
     102: ((Action.DELETE, Action.UPDATE), Action.UPDATE),
 }
-"""By request code: actions on the topic, and the action on the cluster. One of all these is enough."""
+"""Actions on the topic and the action on the cluster, by request code. Any one of these actions is enough."""
 
 
 def policy_needs(request: AccessRequest, cluster: str) -> tuple[Need, ...] | None:
-    """Return what a request for such an entry needs of a user; None for any other request.
+    """Return the needs of a user's request for such an entry; None for any other request.
 
     Args:
         request: the request.

@@ -1,7 +1,8 @@
-"""Files of access control of RocketMQ 4.x, `plain_acl.yml` and those of `conf/acl/`, read and made (broker.md §22.1).
+"""Reader and writer of RocketMQ 4.x's access control files, `plain_acl.yml` and those in `conf/acl/` (broker.md §22.1).
 
-The reader reads a file as RocketMQ 4.9 does. It warns, with the line, about values that RocketMQ reads otherwise than
-they look, and refuses files that RocketMQ cannot read. Requests that change accounts are checked more strictly.
+The reader interprets a file as RocketMQ 4.9 does. It warns, with the line, about values that RocketMQ interprets
+differently from their appearance, and rejects files that RocketMQ cannot read. Requests that change accounts are
+checked more strictly.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tianzhou.escaping import shown
 from tianzhou.model import DataVersion
 
 MAX_FILE: Final = 4 << 20
-"""Bytes a file may have."""
+"""Maximum size of a file, in characters."""
 SHORTEST_KEY: Final = 7
-"""Characters of an access key or a secret key, at least (RocketMQ: longer than 6)."""
+"""Minimum length of an access key and of a secret key, in characters (RocketMQ: longer than 6)."""
 _TOP: Final = ("globalWhiteRemoteAddresses", "accounts", "dataVersion")
 _ACCOUNT: Final = (
     "accessKey",
@@ -42,26 +43,26 @@ _PERMISSIONS: Final = {
     "SUB|PUB": Permission.PUB | Permission.SUB,
 }
 _BLANKS: Final = "".join(map(chr, range(0x21)))
-"""Characters that Java's `trim` takes off."""
+"""Characters that Java's `trim` removes."""
 _FOLDED: Final = {key.lower(): key for key in _ACCOUNT} | {"isadmin": "admin"}
 _TRUE: Final = frozenset({"true", "1", "y", "t"})
 _FALSE: Final = frozenset({"", "null", "false", "0", "n", "f"})
 _MAX_PLAIN_FLOAT: Final = 1e7
-"""Numbers below it Java writes without an exponent, as Python does."""
+"""Java writes numbers below this value without an exponent, as Python does."""
 
 
 class Account(msgspec.Struct, frozen=True):
     """An account of RocketMQ 4.x; its `repr` hides the secret.
 
     Attributes:
-        access_key: its name.
-        secret_key: what its requests are signed with.
-        white_remote_address: addresses that need no signature, as `tianzhou.access.addresses` reads them.
-        admin: whether it is an administrator.
-        default_topic_perm: for topics that are not listed; empty means DENY.
-        default_group_perm: for groups that are not listed; empty means DENY.
-        topic_perms: `topic=PUB|SUB`.
-        group_perms: `group=SUB`.
+        access_key: access key, which names the account.
+        secret_key: key that signs the account's requests.
+        white_remote_address: client addresses that need no signature, in a form of `tianzhou.access.addresses`.
+        admin: whether the account has administrator permissions.
+        default_topic_perm: permission on topics that are not listed; empty means DENY.
+        default_group_perm: permission on groups that are not listed; empty means DENY.
+        topic_perms: permissions on single topics, as `topic=PUB|SUB`.
+        group_perms: permissions on single groups, as `group=SUB`.
     """
 
     access_key: str
@@ -78,13 +79,13 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class PlainConfig(msgspec.Struct, frozen=True):
-    """What one file says.
+    """The content of one file.
 
     Attributes:
-        global_white_remote_addresses: addresses whose requests are not checked.
-        accounts: its accounts, each access key once.
-        data_version: of the file.
-        warnings: lines for the log about values that RocketMQ reads otherwise than they look, or ignores.
+        global_white_remote_addresses: client addresses whose requests are not checked.
+        accounts: accounts of the file, each access key once.
+        data_version: version of the file's data.
+        warnings: log lines about values that RocketMQ ignores, or interprets differently from their appearance.
     """
 
     global_white_remote_addresses: tuple[str, ...] = ()
@@ -94,10 +95,10 @@ class PlainConfig(msgspec.Struct, frozen=True):
 
 
 def parse_permission(text: str) -> Permission:
-    """The permission of `DENY`, `PUB`, `SUB` or `PUB|SUB`; empty means DENY (broker.md §22.1).
+    """Return the permission of `DENY`, `PUB`, `SUB` or `PUB|SUB`; empty means DENY (broker.md §22.1).
 
     Raises:
-        ConfigError: it is none of them. RocketMQ takes it for DENY.
+        ConfigError: the text is none of these. RocketMQ reads it as DENY.
     """
     name = text.strip()
     if not name:
@@ -109,10 +110,10 @@ def parse_permission(text: str) -> Permission:
 
 
 def parse_resource_permission(text: str) -> tuple[str, Permission]:
-    """Name and permission of `name=PUB|SUB`.
+    """Return name and permission of `name=PUB|SUB`.
 
     Raises:
-        ConfigError: it is of another form, or the permission is none.
+        ConfigError: the text has another form, or the permission is invalid.
     """
     name, equals, permission = text.partition("=")
     if not equals or not name.strip() or "=" in permission or not permission.strip():
@@ -121,12 +122,12 @@ def parse_resource_permission(text: str) -> tuple[str, Permission]:
 
 
 def check_account(account: Account) -> None:
-    """Check an account of a request: its keys as RocketMQ does, its permissions and addresses more strictly.
+    """Check an account in a request. Keys are checked as in RocketMQ, permissions and addresses more strictly.
 
     No error text contains the secret.
 
     Raises:
-        ConfigError: a key is too short, or a pattern or permission is invalid; lists all faults.
+        ConfigError: a key is too short, or a pattern or permission is invalid; the text lists all faults.
     """
     faults = Faults(f"account {shown(account.access_key)!r}: ")
     for text in _key_faults(account):
@@ -149,9 +150,9 @@ def _key_faults(account: Account) -> Iterator[str]:
 
 
 def both(first: Account, second: Account) -> Account:
-    """Return an account with the first one's secret that may what two listings of it allow.
+    """Return an account with the first one's secret and the permissions that both listings of it allow.
 
-    RocketMQ takes the first listing at its start, and the last one when the file has changed.
+    RocketMQ uses the first listing after its start, and the last one after the file has changed.
     """
     white, other = first.white_remote_address, second.white_remote_address
     return Account(
@@ -194,14 +195,15 @@ def parse_config(text: str, source: str) -> PlainConfig:
         source: its path, for errors and warnings.
 
     Raises:
-        FailingPatternError: RocketMQ reads the file, and fails at each request with it.
-        ConfigError: RocketMQ cannot read the file either; lists file and place of each fault, and never a secret.
+        FailingPatternError: RocketMQ reads the file, and then fails at every request because of a pattern.
+        ConfigError: RocketMQ cannot read the file either; the text lists file and place of each fault, and never a
+            secret.
     """
     return parse_data(text, source) or PlainConfig()
 
 
 def parse_data(text: str, source: str) -> PlainConfig | None:
-    """Return the content of a file as `parse_config`; None when it has none, only blanks and comments."""
+    """Return the content of a file as `parse_config` does; None when the file has only blanks and comments."""
     if len(text) > MAX_FILE:
         raise ConfigError(f"{source}: {len(text)} characters, at most {MAX_FILE} are read; split it into conf/acl/")
     document = load_values(text, source)
@@ -213,7 +215,7 @@ def parse_data(text: str, source: str) -> PlainConfig | None:
 
 
 def format_config(config: PlainConfig) -> str:
-    """The YAML of a file, as RocketMQ 4.9 reads it; comments of a former text are gone, as with RocketMQ's own."""
+    """Return the YAML text of a file for RocketMQ 4.9. Comments of an earlier text are lost, as in RocketMQ."""
     import yaml
 
     version = config.data_version
@@ -245,7 +247,7 @@ def _row(account: Account) -> dict[str, object]:
 
 
 class _FileReader:
-    """Reads one file, and collects its faults and warnings."""
+    """A reader of one file, which collects faults and warnings."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -254,10 +256,10 @@ class _FileReader:
         self._fails = False
 
     def read(self, found: dict[str, Value]) -> PlainConfig:
-        """Return what the file says.
+        """Return the content of the file.
 
         Raises:
-            ConfigError: it has faults.
+            ConfigError: the file has faults.
         """
         for key, value in found.items():
             if key not in _TOP:
@@ -328,7 +330,7 @@ class _FileReader:
                 self._warn(line, f"{where}: address pattern {shown(text)!r}: {oddity}, as with RocketMQ")
 
     def _account(self, row: Value, where: str) -> Account | None:
-        """Return an account; None after a fault, or when no client can sign for it."""
+        """Return an account; None after a fault, or when no client can sign with its keys."""
         if not isinstance(row.data, dict) or row.odd_keys:
             self._fault(row.line, f"{where}: expected keys and values")
             return None
@@ -352,7 +354,7 @@ class _FileReader:
         return account
 
     def _by_key(self, row: dict[str, Value], where: str) -> dict[str, Value]:
-        """Return values by the keys that RocketMQ takes theirs for: it folds case, `_` and `-`."""
+        """Return values by RocketMQ's key names. RocketMQ ignores case, `_` and `-` in keys."""
         found: dict[str, Value] = {}
         for key, value in row.items():
             name = _FOLDED.get(key.replace("_", "").replace("-", "").lower())
@@ -365,19 +367,19 @@ class _FileReader:
         return found
 
     def _key(self, value: Value | None, key: str, where: str) -> str | None:
-        """Return an access key or a secret; None when RocketMQ's spelling of the value is unknown."""
+        """Return an access key or a secret key; None when RocketMQ's spelling of the value is unknown."""
         if value is None or value.data is None:
             return ""
         text = _java_text(value)
         if text is None:
             self._warn(value.line, f"{where} is left out: {key} is no text; put it into quotes")
-        # A key of digits only is a number to YAML, and RocketMQ reads it as text.
+        # YAML reads a key of digits as a number. RocketMQ reads it as text.
         elif not isinstance(value.data, str | int) or isinstance(value.data, bool):
             self._warn(value.line, f"{where}: {key} is no text; put it into quotes")
         return text
 
     def _address(self, value: Value | None, where: str) -> str | None:
-        """Return the addresses of an account; None when RocketMQ fails at each of its requests because of them."""
+        """Return the addresses of an account; None when they make RocketMQ fail at each of its requests."""
         if value is None or value.data is None:
             return ""
         text = _java_text(value)
@@ -424,7 +426,7 @@ class _FileReader:
             yield f"{name}={self._word(one.line, word, where)}"
 
     def _word(self, line: int, text: str, where: str) -> str:
-        """Return a permission that RocketMQ knows: any other word means DENY to it."""
+        """Return a permission that RocketMQ knows. RocketMQ reads any other word as DENY."""
         word = text.strip(_BLANKS)
         if word in _PERMISSIONS:
             return word
@@ -449,7 +451,7 @@ class _FileReader:
 
 
 def _whole(value: Value | None) -> int | None:
-    """Return a number of a version, 0 where it is missing; None when it is none."""
+    """Return a number of a version, 0 when it is missing; None when the value is no number."""
     if value is None or value.data is None:
         return 0
     data = value.data
@@ -459,7 +461,7 @@ def _whole(value: Value | None) -> int | None:
 
 
 def _java_text(value: Value) -> str | None:
-    """Return a value as RocketMQ writes it where it expects a text; None where that depends on the machine."""
+    """Return a value as RocketMQ converts it to text; None when the result depends on the machine."""
     data: Any = value.data
     if isinstance(data, str):
         return data
@@ -476,7 +478,7 @@ def _java_text(value: Value) -> str | None:
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(key[:64], known, n=1)
-    # A key that is like no other may be a secret in the wrong place.
+    # A key that resembles no known key may be a misplaced secret.
     return (
         f"unknown key {shown(key, 64)!r} has no effect; did you mean {near[0]}?"
         if near

@@ -15,24 +15,24 @@ from tianzhou.model.names import RETRY_PREFIX
 from tianzhou.wire.codes import ResponseCode
 
 ADMIN_CODES: Final = frozenset({17, 25, 200, 207, 215})
-"""Requests that RocketMQ 4.9 leaves to administrators, whatever else the needs say."""
+"""Request codes that RocketMQ 4.9 reserves for administrators, whatever the needs are."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-"""Topic of traces, which everybody who has an account may send to."""
+"""Topic of traces. Every account may send to it."""
 _BOUND: Final = frozenset({RequestProof.SIGNATURE, RequestProof.CERTIFICATE})
-"""What shows the account of a request that needs permissions; white lists of addresses need none."""
+"""Proofs of an account whose permissions are checked. Requests from white-listed addresses need no permissions."""
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 _CACHED_ADDRESSES: Final = 4096
 
 
 class PlainRules:
-    """Accounts of RocketMQ 4.x, compiled (`AccessRules`).
+    """Compiled accounts of RocketMQ 4.x (an implementation of `AccessRules`).
 
     Args:
-        configs: of the files, in the order of their reading: an access key counts where it is first.
-        needs: what a request needs of an account.
+        configs: contents of the files in reading order; the first listing of an access key counts.
+        needs: returns the needs of a request from an account.
 
     Raises:
-        ConfigError: a pattern or permission cannot be read.
+        ConfigError: a pattern or permission is invalid.
     """
 
     def __init__(self, configs: Iterable[PlainConfig], needs: Callable[[AccessRequest], PlainNeed]) -> None:
@@ -53,16 +53,16 @@ class PlainRules:
 
     @property
     def epoch(self) -> object:
-        """These rules never change: other ones take their place."""
+        """The rules object itself. It never changes; a reload creates another object."""
         return self
 
     def secret_of(self, account: str) -> str | None:
-        """Secret of an account; None when there is none of that name."""
+        """Return the secret key of an account; None when the account does not exist."""
         found = self._accounts.get(account)
         return None if found is None else found.secret_key
 
     def is_admin(self, account: str) -> bool:
-        """Whether an account, as `check` has returned it, is an administrator's; white-listed peers have none."""
+        """Whether an account that `check` has returned is an administrator. White-listed peers have no account."""
         found = self._accounts.get(account)
         return found is not None and found.admin
 
@@ -70,10 +70,10 @@ class PlainRules:
         """Return the account of a request, or `NOBODY` for peers of the global white list.
 
         Raises:
-            AccessDenied: the request names no account, or is not signed by the one that it names.
+            AccessDenied: the request names no account, or does not have the signature of its account.
         """
         if request.account and not request.fields.get(ACCESS_KEY):
-            # The certificate names the account. A white list would only widen what the account may.
+            # The certificate names the account. A white list would only add permissions.
             if request.account not in self._accounts:
                 raise _denied(f"No acl config for {shown(request.account)}")
             return Identity(request.account, RequestProof.CERTIFICATE)
@@ -92,13 +92,16 @@ class PlainRules:
         return Identity(access_key, RequestProof.SIGNATURE)
 
     def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
-        """See `AccessRules.may`: an address that is in a white list now may everything, as with its own requests."""
+        """Implement `AccessRules.may`.
+
+        An address in a present white list is allowed everything, as with its own requests.
+        """
         account = self._accounts.get(identity.account)
         if identity.proof is not RequestProof.CERTIFICATE:
             if self._white.matches(request.ip) or (account is not None and account.white.matches(request.ip)):
                 return True
             if identity.proof is not RequestProof.SIGNATURE:
-                return False  # the white list that let the peer in has changed
+                return False  # the white list that admitted the peer has changed
         if account is None:
             return False
         try:
@@ -108,7 +111,7 @@ class PlainRules:
         return True
 
     def check(self, request: AccessRequest) -> str:
-        """Account of an allowed request; empty for peers of the global white list (broker.md §22.1).
+        """Return the account of an allowed request; empty for peers of the global white list (broker.md §22.1).
 
         Raises:
             AccessDenied: SYSTEM_ERROR with RocketMQ's text.
@@ -119,7 +122,7 @@ class PlainRules:
         return name
 
     def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
-        """See `AccessRules.check_parts`."""
+        """Implement `AccessRules.check_parts`."""
         name, proof = self.identify(request)
         if proof in _BOUND:
             account = self._accounts[name]
@@ -148,19 +151,19 @@ class _Compiled:
         self.white = _Addresses([read_pattern(account.white_remote_address).addresses])
         self._topic = int(parse_permission(account.default_topic_perm))
         self._group = int(parse_permission(account.default_group_perm))
-        # Numbers: operations of enumerations cost more than all the rest of a check.
-        # A group's name is taken literally, and topics come last: both as RocketMQ reads the lists.
+        # Permissions are stored as numbers, because operations on enums would cost more than the rest of the check.
+        # As RocketMQ does, read a group's name literally, and let topics overwrite groups.
         groups = map(parse_resource_permission, account.group_perms)
         self._listed = {RETRY_PREFIX + name: int(owned) for name, owned in groups}
         self._listed |= {name: int(owned) for name, owned in map(parse_resource_permission, account.topic_perms)}
 
     @property
     def listed(self) -> bool:
-        """Whether it has permissions of its own, which bind an administrator, too."""
+        """Whether the account has permissions on single resources, which restrict an administrator, too."""
         return bool(self._listed)
 
     def may(self, resource: str, needed: int) -> bool:
-        """Whether a permission on a resource is among its own."""
+        """Whether the account has a permission on a resource."""
         owned = self._listed.get(resource)
         if owned is None:
             owned = self._group if resource.startswith(RETRY_PREFIX) else self._topic
@@ -171,7 +174,7 @@ class _Compiled:
 
 
 class _Addresses:
-    """Patterns together; what an address matched before is known, for as many addresses as are worth it."""
+    """A set of patterns, which caches the results for recent addresses."""
 
     def __init__(self, patterns: list[AddressPattern]) -> None:
         self._patterns = patterns

@@ -1,10 +1,9 @@
-"""Policies of RocketMQ 5.3: entries of a user, and which of them decides about a resource (broker.md §22.2).
+"""Policies of RocketMQ 5.3: a user's entries, and which entry decides about a resource (broker.md §22.2).
 
-Entries that name the resource or a prefix of it decide first, else `Topic:*`, else `*`; of several in one of these
-ranks, one that denies. RocketMQ 5.3.3 sorts the entries of the first rank by an order that contradicts itself: of a
-literal name and a prefix the later entry wins, the shorter prefix goes before the longer one, and for one resource
-Allow goes before Deny. These rules refuse every request that RocketMQ may refuse (docs/reference/access-matrix.md has
-the table).
+Entries that name the resource or a prefix of it decide first, then `Topic:*`, then `*`. Among several entries of one
+rank, a denial decides. RocketMQ 5.3.3 sorts the entries of the first rank by a contradictory order: the later entry
+wins between a literal name and a prefix, the shorter prefix precedes the longer one, and Allow precedes Deny for one
+resource. These rules refuse every request that RocketMQ may refuse (docs/reference/access-matrix.md has the table).
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ DENIED: Final = "the decision is deny."
 
 
 class Decision(enum.StrEnum):
-    """Decision of an entry."""
+    """The decision of an entry."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class PolicyType(enum.StrEnum):
-    """Type of a policy; entries of `Default` count where none of `Custom` matches."""
+    """Type of a policy. Entries of `Default` apply when no entry of `Custom` matches."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
 
 
 class Pattern(enum.IntEnum):
-    """Kind of a name in an entry."""
+    """Kind of the name in an entry."""
 
     LITERAL = 1
     PREFIX = 2
@@ -45,12 +44,12 @@ class Pattern(enum.IntEnum):
 
 
 class ResourcePattern(NamedTuple):
-    """Resources that an entry is for; `str` gives its text, such as `Topic:orders*`.
+    """The resources that an entry applies to. `str` returns its text, such as `Topic:orders*`.
 
     Attributes:
-        type: their type; `Any` stands for all.
-        pattern: what the name is.
-        name: the name or its beginning; empty for all.
+        type: type of the resources; `Any` means all types.
+        pattern: kind of the name.
+        name: the name or its prefix; empty for all names.
     """
 
     type: ResourceType
@@ -64,13 +63,13 @@ class ResourcePattern(NamedTuple):
 
 
 class PolicyEntry(NamedTuple):
-    """Entry of a policy.
+    """An entry of a policy.
 
     Attributes:
-        resource: resources it is for.
-        actions: actions it is for; `All` for every one.
-        source_ips: addresses and CIDR ranges it is for; none for all.
-        decision: whether they are allowed.
+        resource: resources that it applies to.
+        actions: actions that it applies to; `All` means all actions.
+        source_ips: client addresses and CIDR ranges that it applies to; empty means all addresses.
+        decision: whether the actions are allowed.
     """
 
     resource: ResourcePattern
@@ -80,17 +79,17 @@ class PolicyEntry(NamedTuple):
 
 
 Policies: TypeAlias = Mapping[PolicyType, tuple[PolicyEntry, ...]]
-"""Entries of one user by the type of their policy; a type without entries is not there."""
+"""Entries of one user by policy type. A type without entries is absent."""
 Acls: TypeAlias = Mapping[str, Policies]
-"""Policies by the name of their user. A change makes another mapping."""
+"""Policies by user name. A change creates another mapping."""
 
 EVERYTHING: Final = ResourcePattern(ResourceType.ANY, Pattern.ANY)
 
 
 def parse_resource(text: str | None) -> ResourcePattern | None:
-    """Pattern of a text such as `Topic:orders*`; None when it is none.
+    """Return the pattern of a text such as `Topic:orders*`; None when the text is invalid.
 
-    RocketMQ cuts a name at its first star and takes `Any:x` for everything; such texts are none here.
+    RocketMQ cuts a name at its first star, and reads `Any:x` as everything. This function rejects such texts.
     """
     if not text:
         return None
@@ -112,7 +111,7 @@ def parse_resource(text: str | None) -> ResourcePattern | None:
 def is_source(text: str) -> bool:
     """Whether a text is an address such as `10.1.2.3` or a range such as `10.0.0.0/8`.
 
-    IPv4 addresses in the form of IPv6 are none: requests never come from them, so that a denial would deny nothing.
+    IPv4 addresses in IPv6 notation are rejected. Requests never come from them, so a denial would have no effect.
     """
     try:
         network = ipaddress.ip_network(text.strip(), strict=False)
@@ -131,7 +130,7 @@ def _is_address(text: str) -> bool:
 
 
 class _Matcher:
-    """An entry, its ranges read."""
+    """A compiled entry of a policy."""
 
     __slots__ = ("_actions", "_sources", "denies")
 
@@ -145,12 +144,12 @@ class _Matcher:
             return False
         if not self._sources or any(source.matches(ip) for source in self._sources):
             return True
-        # Where somebody is cannot be said: whatever is forbidden anywhere is forbidden.
+        # The peer's address is unknown, so a denial for any address applies.
         return self.denies and not _is_address(ip)
 
 
 class _Policy:
-    """Entries of one policy, to be found by the resource they are for."""
+    """Entries of one policy, indexed by their resources."""
 
     def __init__(self, entries: Iterable[PolicyEntry]) -> None:
         self._literal: defaultdict[tuple[str, str], list[_Matcher]] = defaultdict(list)
@@ -169,14 +168,14 @@ class _Policy:
             found.append(_Matcher(entry))
 
     def _named(self, kind: str, name: str) -> Iterator[_Matcher]:
-        """Matchers that name a resource or a prefix of it."""
+        """Yield the matchers that name a resource or a prefix of it."""
         yield from self._literal.get((kind, name), ())
         for length, prefixes in self._prefixes.get(kind, {}).items():
             if length <= len(name):
                 yield from prefixes.get(name[:length], ())
 
     def _ranks(self, resource: Resource) -> Iterator[Iterable[_Matcher]]:
-        """Matchers for a resource, one rank after the other; a rank decides where one of its matchers matches."""
+        """Yield the matchers for a resource, rank by rank. The first rank with a matching matcher decides."""
         kind = resource.type.value
         yield self._named(kind, resource.name)
         yield self._any.get(kind, ())
@@ -184,7 +183,7 @@ class _Policy:
             yield self._any.get(ResourceType.ANY.value, ())
 
     def decide(self, need: Need, ip: str) -> bool | None:
-        """Whether a need is allowed; None when no entry matches."""
+        """Return whether a need is allowed; None when no entry matches."""
         for rank in self._ranks(need.resource):
             decisions = [matcher.denies for matcher in rank if matcher.matches(need.actions, ip)]
             if decisions:
@@ -193,17 +192,17 @@ class _Policy:
 
 
 class UserPolicies:
-    """What one user may do, ready to be looked up."""
+    """The compiled policies of one user."""
 
     def __init__(self, policies: Policies) -> None:
         self._ordered = [_Policy(policies[kind]) for kind in PolicyType if policies.get(kind)]
 
     def refusal(self, need: Need, ip: str) -> str:
-        """Why a need is refused, in RocketMQ's words; empty when it is allowed.
+        """Return why a need is refused, in RocketMQ's words; empty when it is allowed.
 
         Args:
-            need: a resource, and actions of which one suffices.
-            ip: where the request comes from; empty when that is not known.
+            need: a resource, and the actions of which one suffices.
+            ip: the peer's address; empty when it is unknown.
         """
         for policy in self._ordered:
             decision = policy.decide(need, ip)

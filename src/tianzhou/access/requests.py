@@ -1,4 +1,4 @@
-"""Requests as access control sees them, identities of their senders, and refusals."""
+"""Requests in the form that access control reads, identities of their senders, and refusals."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tianzhou.errors import BrokerError
 
 
 class AccessRequest(msgspec.Struct, frozen=True, gc=False):
-    """What access control looks at.
+    """The parts of a request that access control reads.
 
     Attributes:
         code: request code.
-        fields: header fields as text by wire name, those of the signature included.
-        body: the body as it was sent.
+        fields: header fields as text by wire name, including those of the signature.
+        body: the body as received.
         version: the sender's version ordinal (wire.md §1.6).
         ip: the peer's address, without its port.
-        account: the account of the certificate the peer has shown; with one no signature is needed. One that is there
-            goes before it.
-        signed: what a signature is over but for the body, where that is known; empty takes it from the fields.
-        decoded: what the body says, where it has been read already.
+        account: account that the peer's certificate names; the request then needs no signature. A signature takes
+            precedence.
+        signed: the signed content without the body, if it is known; empty computes it from the fields.
+        decoded: the decoded body, if it was decoded before.
     """
 
     code: int
@@ -37,20 +37,20 @@ class AccessRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestProof(enum.Enum):
-    """Proof that a request is of its account."""
+    """RequestProof that a request belongs to its account."""
 
     NONE = enum.auto()
-    """The rules ask for nothing: the peer is in the global white list, or the code needs no signature."""
+    """The rules require no account: the peer is in the global white list, or the code needs no signature."""
     ADDRESS = enum.auto()
     """The peer's address is in the white list of the account that the request names."""
     SIGNATURE = enum.auto()
     """The request is signed with the secret of the account."""
     CERTIFICATE = enum.auto()
-    """The connection's certificate names the account."""
+    """The certificate of the connection names the account."""
 
 
 class Identity(NamedTuple):
-    """Sender of a request.
+    """The sender of a request.
 
     Attributes:
         account: name of the account; empty with `RequestProof.NONE`.
@@ -62,11 +62,11 @@ class Identity(NamedTuple):
 
 
 NOBODY = Identity("", RequestProof.NONE)
-"""A peer that need not name an account."""
+"""Identity of a peer that need not name an account."""
 
 
 class AccessDenied(BrokerError):
-    """A request was refused by access control; `remark` says who may not do what."""
+    """Refusal of a request by access control; `remark` names the account and the missing permission."""
 
 
 class AccessRules(Protocol):
@@ -74,44 +74,44 @@ class AccessRules(Protocol):
 
     @property
     def epoch(self) -> object:
-        """Object that is another one as soon as anything about the rules has changed."""
+        """An object that is replaced by another one at every change of the rules."""
 
     def secret_of(self, account: str) -> str | None:
-        """Secret that an account signs with; None when there is no such account."""
+        """Return the secret key of an account; None when the account does not exist."""
 
     def identify(self, request: AccessRequest) -> Identity:
         """Return the sender of a request, regardless of permissions. The body is not read.
 
         Raises:
-            AccessDenied: nobody the rules know has signed the request.
+            AccessDenied: no known account has signed the request.
         """
 
     def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
-        """Whether the sender of one request may make another one, which is not signed itself.
+        """Whether the sender of one request may make another request, which has no signature of its own.
 
-        A handler asks this for a topic that it learns from the message and not from the request: when a message is
-        sent back, a transaction ends, or a message is viewed by its offset.
+        A handler asks this for a topic that it reads from the message instead of the request: when a message is sent
+        back, a transaction ends, or a message is viewed by its offset.
 
         Args:
-            identity: sender of the first request, as `identify` has returned it.
-            request: the other one; of its fields the topic counts, and the address.
-            part_of: request code of the first one; 0 for a question that the server asks by itself.
+            identity: sender of the first request, from `identify`.
+            request: the other request; only its topic and its address count.
+            part_of: request code of the first request; 0 for a question of the server itself.
         """
 
     def check(self, request: AccessRequest) -> str:
-        """Account of a request that is allowed; empty where nobody has to say it.
+        """Return the account of an allowed request; empty where no account is required.
 
         Raises:
-            AccessDenied: it is not, with the response code and the text of RocketMQ.
+            AccessDenied: the request is not allowed; the error has RocketMQ's response code and text.
         """
 
     def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
-        """As `check`, yielding after each part of a request that names thousands.
+        """Check a request that names thousands of resources, as `check` does, and yield after each part.
 
         Args:
-            request: as it was sent; who has signed it is looked at once.
-            parts: requests that together need what it needs.
+            request: the received request; its signature is checked once.
+            parts: requests that together need the same as `request`.
 
         Raises:
-            AccessDenied: as `check`.
+            AccessDenied: the request is not allowed.
         """

@@ -1,4 +1,4 @@
-"""Resources, and what may be done with them: the vocabulary of both kinds of access control (broker.md §22)."""
+"""Resources, permissions and actions: the vocabulary of both kinds of access control (broker.md §22)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Action(enum.StrEnum):
 
 
 class Resource(NamedTuple):
-    """One resource that a request names, literally."""
+    """One resource that a request names literally."""
 
     type: ResourceType
     name: str
@@ -51,12 +51,12 @@ class Resource(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A resource, and the actions of which an account needs one on it (RocketMQ 5.3).
+    """A resource and some actions, of which an account needs any one on the resource (RocketMQ 5.3).
 
     Attributes:
         resource: the resource.
         actions: the actions.
-        instead: what is enough without it; None for nothing.
+        instead: another need that also suffices; None when there is none.
     """
 
     resource: Resource
@@ -65,12 +65,12 @@ class Need(NamedTuple):
 
 
 class PlainNeed(NamedTuple):
-    """What a request needs of an account of RocketMQ 4.x.
+    """The needs of a request from an account of RocketMQ 4.x.
 
     Attributes:
-        permissions: by the topic, or for groups by the group's retry topic (`%RETRY%` and its name).
-        admin: whether only an administrator may.
-        unless_admin: whether an administrator needs none of the permissions, whatever is listed for it.
+        permissions: needed permissions by topic; a group counts as its retry topic (`%RETRY%` and its name).
+        admin: whether the request requires an administrator.
+        unless_admin: whether an administrator needs none of the permissions, even if permissions are listed for it.
     """
 
     permissions: Mapping[str, Permission]

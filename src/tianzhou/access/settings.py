@@ -28,7 +28,7 @@ PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_PACKAGE}.authorization.strategy.StatefulAuthorizationStrategy",
     ),
 }
-"""Classes of RocketMQ's own that a key may name; they all mean what is here."""
+"""RocketMQ's own classes that a key may name. All of them select this implementation."""
 
 IGNORED: Final[dict[str, tuple[str, ...]]] = {
     "there is one way to check users and policies; classes of RocketMQ's own are accepted, others refused": tuple(
@@ -41,27 +41,27 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         "statefulAuthorizationCacheExpiredSecond",
     ),
 }  # fmt: skip
-"""Accepted keys without effect, by the reason."""
+"""Accepted keys without effect, by reason."""
 
 FIXED: Final = (
     "aclEnable", "aclConfigPath", "authConfigPath", "authenticationEnabled", "authenticationWhitelist",
     "authorizationEnabled", "authorizationWhitelist", "initAuthenticationUser", "innerClientAuthenticationCredentials",
     "migrateAuthFromV1Enabled", "authenticationMetadataProvider", *(key for keys in IGNORED.values() for key in keys),
 )  # fmt: skip
-"""Keys that no request may change: all of them."""
+"""Keys that no request may change."""
 
 
 UNAUTHENTICATED: Final = "needs authenticationEnabled=true: otherwise anybody could name any user"
-"""Why policies alone are refused."""
+"""Why policies without authentication are rejected."""
 
 
 @dataclass
 class AuthSettings:
-    """Keys of access control, by accounts of 4.x (the first ones) and by users and policies.
+    """Settings of access control: by accounts of 4.x (the first keys), and by users and policies.
 
-    `aclConfigPath` is Tianzhou's own: where `plain_acl.yml` is, by default `conf/plain_acl.yml` in `rocketmqHome`, and
-    without one the folder of the server's other state files. `authConfigPath` empty is that folder, too. Those below
-    the second heading have no effect; `IGNORED` says why.
+    `aclConfigPath` is a key of Tianzhou: the path of `plain_acl.yml`. Its default is `conf/plain_acl.yml` in
+    `rocketmqHome`, or without `rocketmqHome` the folder of the server's other state files. An empty `authConfigPath`
+    means that folder, too. The keys below the comment have no effect; `IGNORED` has the reasons.
     """
 
     acl_enable: bool = False
@@ -78,7 +78,7 @@ class AuthSettings:
     max_users: int = limits.USERS.default
     max_policy_entries: int = limits.POLICY_ENTRIES.default
 
-    # Accepted for the sake of existing files and tools.
+    # Accepted for compatibility with existing files and tools.
     authentication_provider: str = ""
     authentication_metadata_provider: str = ""
     authentication_strategy: str = ""
@@ -98,10 +98,10 @@ class AuthSettings:
 
     @property
     def access_switches(self) -> AccessSwitches:
-        """What is checked.
+        """Which checks are enabled.
 
         Raises:
-            ValueError: a white list has something else than numbers.
+            ValueError: a white list contains a text other than a number.
         """
         return AccessSwitches(
             self.authentication_enabled,
@@ -112,40 +112,40 @@ class AuthSettings:
 
     @property
     def keeps_users(self) -> bool:
-        """Whether users and policies can be prepared while nothing is checked by them, as at Apache's brokers."""
+        """Whether users and policies can be prepared while no check uses them, as with Apache's brokers."""
         return bool(self.authentication_metadata_provider.strip())
 
     @property
     def init_user(self) -> tuple[str, str] | None:
-        """Name and password of the super user that is made at the start when there is none of the name.
+        """Name and password of the super user that the server creates at its start if it does not exist.
 
         Raises:
-            ConfigError: the key holds something else; the text does not show it.
+            ConfigError: the value is invalid; the text does not show it.
         """
         return read_credentials("initAuthenticationUser", self.init_authentication_user, "username", "password")
 
     @property
     def inner_credentials(self) -> tuple[str, str] | None:
-        """Name and password that the server's own requests to others of the cluster are signed with.
+        """Name and password that sign the server's own requests to other servers of the cluster.
 
         Raises:
-            ConfigError: as `init_user`.
+            ConfigError: the value is invalid; the text does not show it.
         """
         key, text = "innerClientAuthenticationCredentials", self.inner_client_authentication_credentials
         return read_credentials(key, text, "accessKey", "secretKey")
 
 
 def read_credentials(key: str, text: str, name: str, password: str) -> tuple[str, str] | None:
-    """Name and password of a JSON object; None of an empty text.
+    """Return name and password of a JSON object; None for an empty text.
 
     Args:
-        key: the setting, for the error.
-        text: its value.
-        name: member of the name.
-        password: member of the password.
+        key: name of the setting, for the error.
+        text: value of the setting.
+        name: member with the name.
+        password: member with the password.
 
     Raises:
-        ConfigError: it is something else; the text does not show it.
+        ConfigError: the value is invalid; the text does not show it.
     """
     if not text.strip():
         return None
@@ -160,7 +160,7 @@ def read_credentials(key: str, text: str, name: str, password: str) -> tuple[str
 
 
 def auth_problems(values: Mapping[str, str]) -> Iterator[SettingProblem]:
-    """Invalid values among a server's settings, as text by key; secrets are not shown."""
+    """Yield the invalid values among a server's settings, given as text by key. Secrets are not shown."""
     for key, classes in PROVIDERS.items():
         if values[key].strip() and values[key].strip() not in classes:
             yield SettingProblem(

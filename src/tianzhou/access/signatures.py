@@ -1,10 +1,9 @@
-"""Signatures of requests: what is signed, and whether a signature is right (wire.md §11.1).
+"""Signatures of requests: the signed content, and the verification of a signature (wire.md §11.1).
 
-The content is the values of all header fields in the order of their names, without anything between them, and the body
-behind them; the signature is its HMAC-SHA1 with the secret of the account. Nothing in it says when it was made, for
-which request code, or where one value ends: who can read a signed request can send it again, and other requests whose
-values read the same in a row. So requests belong into TLS where others share the network, and no signature is handed
-on.
+The signed content is the values of all header fields in the order of their names, without separators, followed by the
+body. The signature is its HMAC-SHA1 with the account's secret. It covers neither the time nor the request code nor the
+boundaries of values. A peer that sees a signed request can send it again, or send another request whose values
+concatenate to the same text. So use TLS on shared networks. Servers never forward a signature.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 CREDENTIALS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
-"""Header fields that say who asks; they are for the server that was asked alone."""
+"""Header fields with the sender's credentials. They are only for the server that receives the request."""
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""Mark of a query by unique key, which old clients and all servers before 5.0 leave out of what is signed."""
+"""Mark of a query by unique key. Old clients and all servers before 5.0 exclude it from the signed content."""
 
 
 def signature(fields: Mapping[str, str], body: bytes | memoryview, secret_key: str) -> str:
-    """Signature of a request by the owner of a secret, with the mark of a query by unique key left out.
+    """Return the signature of a request, without the mark of a query by unique key in the signed content.
 
     Args:
-        fields: its header fields; a signature among them does not count.
-        body: its body.
-        secret_key: the secret.
+        fields: header fields of the request; a signature among them is excluded.
+        body: body of the request.
+        secret_key: secret key of the account.
     """
     return hmac_text(begin_hmac(secret_key), _content(fields, marked=False), body)
 
 
 def is_signed(request: AccessRequest, secret_key: str) -> bool:
-    """Whether a request carries the signature of a secret; compared in constant time.
+    """Whether a request has the signature of a secret. The comparison takes constant time.
 
-    The mark of a query by unique key may be part of what is signed, or not: servers before 5.0 never count it, later
-    ones do for clients after 4.9.3.
+    The signed content may include the mark of a query by unique key, or not. Servers before 5.0 exclude it; later
+    servers include it for clients after 4.9.3.
     """
     fields, start = request.fields, begin_hmac(secret_key)
     claimed = fields.get(SIGNATURE, "")

@@ -1,8 +1,8 @@
-"""Who may choose the broker that decides for writers of batches which are published exactly once (docs/adr/0006).
+"""Permissions to choose the coordinating broker for writers of exactly-once batches (docs/adr/0006).
 
-The first writer of a bucket puts its choice into the KV configuration of the name servers. Other entries need an
-administrator, who may change everything there; for these the group named like their namespace is enough, and name
-servers replace none of them.
+The first writer of a bucket stores its choice in the KV configuration of the name servers. Other entries require an
+administrator. For these entries, a permission on the group named like their namespace is enough. Name servers never
+replace such an entry.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _PLAIN: Final = PlainNeed({retry_topic(STAGING_NAMESPACE): Permission.SUB}, unle
 
 
 def is_choice(code: int, namespace: str | None, key: str | None) -> bool:
-    """Whether a request puts such an entry.
+    """Whether a request stores a writer's choice of a coordinating broker.
 
     Args:
-        code: its code.
-        namespace: the KV namespace it names.
-        key: the key.
+        code: the request code.
+        namespace: the KV namespace in the request.
+        key: the key in the request.
     """
     return code == PUT_KV and namespace == STAGING_NAMESPACE and key is not None and _KEY.fullmatch(key) is not None
 
 
 def plain_need(request: AccessRequest) -> PlainNeed | None:
-    """What a choice needs of an account of RocketMQ 4.x; None for what is none."""
+    """Return the needs of a choice from an account of RocketMQ 4.x; None for any other request."""
     get = request.fields.get
     return _PLAIN if is_choice(request.code, get("namespace"), get("key")) else None
 
 
 def policy_needs(request: AccessRequest, cluster: str) -> tuple[Need, ...] | None:
-    """What a choice, or a look at one, needs of a user of 5.3; None for what is neither.
+    """Return the needs of storing or reading a choice from a user of 5.3; None for any other request.
 
     Args:
         request: the request.
@@ -46,7 +46,7 @@ def policy_needs(request: AccessRequest, cluster: str) -> tuple[Need, ...] | Non
     """
     get = request.fields.get
     if request.code == GET_KV and get("namespace") == STAGING_NAMESPACE:
-        # A broker's name, which every user may ask for.
+        # The value is a broker's name, which every user may read.
         return ()
     if not is_choice(request.code, get("namespace"), get("key")):
         return None

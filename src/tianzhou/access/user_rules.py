@@ -1,4 +1,4 @@
-"""Rules of RocketMQ 5.3: who asks is a user, and may do what its policies allow (broker.md §22.2)."""
+"""Rules of RocketMQ 5.3: the sender is a user, and its policies decide what it may do (broker.md §22.2)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tianzhou.escaping import shown
 from tianzhou.wire.codes import ResponseCode
 
 MOST_DECISIONS: Final = 16_384
-"""Decisions that are remembered; above it all are forgotten."""
+"""Maximum number of cached decisions. All are dropped when one more arrives."""
 LONGEST_NAME: Final = 255
-"""Characters of a resource's name, above which a decision about it is not remembered."""
+"""Maximum length of a resource's name, in characters. A decision about a longer name is not cached."""
 
 Needs = Callable[[AccessRequest], tuple[Need, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessSwitches:
-    """What is checked at all.
+    """The enabled checks.
 
     Attributes:
-        authentication: requests have to be signed by a user.
-        authorization: users may do only what policies allow.
+        authentication: whether a user must sign each request.
+        authorization: whether policies restrict users.
         unsigned_codes: request codes that need no signature (`authenticationWhitelist`).
         unrestricted_codes: request codes that need no policy (`authorizationWhitelist`).
     """
@@ -46,18 +46,18 @@ class AccessSwitches:
 
 
 class UserRules:
-    """Decides about requests by users and their policies; `AccessRules` of RocketMQ 5.3.
+    """Decisions by users and their policies: the `AccessRules` of RocketMQ 5.3.
 
-    RocketMQ believes whatever user a request names where only `authorizationEnabled` is set, or where the white list
-    of authentication has a code that policies are for, and lets requests without header fields pass. Here whatever
-    policies decide has to be signed.
+    RocketMQ trusts the user name in a request when only `authorizationEnabled` is set, or when the white list of
+    authentication contains a code with policies. It also accepts requests without header fields. This class requires a
+    signature for every request that policies decide.
 
     Args:
-        switches: what is checked.
-        needs: resources and actions of a request.
+        switches: the enabled checks.
+        needs: returns the resources and actions of a request.
 
     Attributes:
-        epoch: another object after each change (`AccessRules.epoch`).
+        epoch: an object that each change replaces (`AccessRules.epoch`).
     """
 
     def __init__(self, switches: AccessSwitches, needs: Needs) -> None:
@@ -70,7 +70,7 @@ class UserRules:
         self.epoch: object = object()
 
     def replace(self, users: Users, acls: Acls) -> None:
-        """Decide by other users and policies from now on."""
+        """Replace the users and policies."""
         before = self._acls
         self._users, self._acls = users, acls
         self._compiled = {name: made for name, made in self._compiled.items() if acls.get(name) is before.get(name)}
@@ -78,7 +78,7 @@ class UserRules:
         self.epoch = object()
 
     def secret_of(self, account: str) -> str | None:
-        """Password of a user; None when there is none of that name."""
+        """Return the password of a user; None when the user does not exist."""
         user = self._users.get(account)
         return None if user is None else user.password
 
@@ -86,7 +86,7 @@ class UserRules:
         """Return the user who has sent a request, or `NOBODY` where the code needs no signature.
 
         Raises:
-            AccessDenied: the request is not signed by a known user, code 16.
+            AccessDenied: no known user has signed the request, code 16.
         """
         user = self._authenticate(request)
         if user is None:
@@ -96,7 +96,10 @@ class UserRules:
         )
 
     def may(self, identity: Identity, request: AccessRequest, *, part_of: int = 0) -> bool:
-        """See `AccessRules.may`: a code that needs no policy (`authorizationWhitelist`) needs none for its message."""
+        """Implement `AccessRules.may`.
+
+        A code that needs no policy (`authorizationWhitelist`) needs none for its message.
+        """
         if identity.proof is RequestProof.NONE:
             # Only codes without authentication and policies are served to peers that name no user.
             return bool(part_of) or not self.switches.any
@@ -113,10 +116,10 @@ class UserRules:
         return True
 
     def check(self, request: AccessRequest) -> str:
-        """Return the name of the user who has sent a request, when it may do all that the request needs.
+        """Return the name of the user who sent a request, if the user may make the request.
 
         Raises:
-            AccessDenied: the user is not known or may not, code 16.
+            AccessDenied: the user is unknown or lacks a permission, code 16.
         """
         user = self._authenticate(request)
         if not self._restricts(request):
@@ -128,7 +131,7 @@ class UserRules:
         return user.username
 
     def check_parts(self, request: AccessRequest, parts: Iterable[AccessRequest]) -> Iterator[None]:
-        """See `AccessRules.check_parts`."""
+        """Implement `AccessRules.check_parts`."""
         user = self._authenticate(request)
         if not self._restricts(request):
             return
@@ -145,15 +148,15 @@ class UserRules:
         return user is not None and user.is_super
 
     def authorize(self, username: str, needs: tuple[Need, ...], ip: str) -> None:
-        """Return when the policies of a user allow all needs.
+        """Raise an error unless the policies of a user allow all needs.
 
         Args:
-            username: a user that has been identified.
-            needs: what it wants.
-            ip: where from.
+            username: an authenticated user.
+            needs: the needs of its request.
+            ip: the peer's address.
 
         Raises:
-            AccessDenied: they do not, code 16.
+            AccessDenied: a policy denies a need, or none allows it; code 16.
         """
         decisions = self._decisions
         for need in needs:
@@ -200,10 +203,10 @@ class UserRules:
 
 
 def read_codes(text: str) -> frozenset[int]:
-    """Request codes of a white list, joined by commas.
+    """Return the request codes of a white list, which is joined by commas.
 
     Raises:
-        ValueError: one is no number.
+        ValueError: a code is not a number.
     """
     codes = [part.strip() for part in text.split(",") if part.strip()]
     for code in codes:

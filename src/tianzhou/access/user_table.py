@@ -1,4 +1,4 @@
-"""Users with their policies as one value: every change gives another one, and it is one text in a file."""
+"""Users with their policies as one immutable value, which is stored as one text in a file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tianzhou.wire.bodies.beans import read_array, read_object
 from tianzhou.wire.json_dialect import dumps_pretty, loads
 
 VERSION: Final = 1
-"""Version of the file."""
+"""Version of the file's format."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserTable:
-    """Users and policies.
+    """Users and their policies. Every change returns another table.
 
     Attributes:
-        users: by name.
+        users: users by name.
         acls: policies by user.
     """
 
@@ -34,41 +34,41 @@ class UserTable:
     acls: Acls = field(default_factory=lambda: MappingProxyType({}))
 
     def create_user(self, info: UserInfo, bounds: Bounds) -> UserTable:
-        """With another user; see `users.created`."""
+        """Return the table with another user; see `users.created`."""
         return replace(self, users=users.created(self.users, info, bounds))
 
     def has_user(self, info: UserInfo) -> bool:
-        """Whether there is the user that `create_user` would create.
+        """Whether the table contains the user that `create_user` would create.
 
         Raises:
-            BrokerError: `info` describes no user.
+            BrokerError: `info` describes no valid user.
         """
         (user,) = users.created({}, info, Bounds(_Unbounded())).values()
         return self.users.get(user.username) == user
 
     def update_user(self, info: UserInfo) -> UserTable:
-        """With a user changed; see `users.updated`."""
+        """Return the table with a changed user; see `users.updated`."""
         return replace(self, users=users.updated(self.users, info))
 
     def delete_user(self, username: str) -> UserTable:
-        """Without a user and its policies; the same when there is none."""
+        """Return the table without a user and its policies; unchanged when the user does not exist."""
         if username not in self.users and username not in self.acls:
             return self
         return UserTable(users.deleted(self.users, username), acl_changes.without(self.acls, username))
 
     def put_acl(self, username: str, policies: Policies, bounds: Bounds) -> UserTable:
-        """With a user's entries added or replaced; see `acl_changes.put`."""
+        """Return the table with a user's entries added or replaced; see `acl_changes.put`."""
         return replace(self, acls=acl_changes.put(self.acls, self.users, username, policies, bounds))
 
     def with_entries(self, values: Mapping[str, Any], deleted: Iterable[str]) -> UserTable:
-        """With users and their policies as `user_entry` gives them, and without others.
+        """Return the table with the given users and their policies replaced, and with some users removed.
 
         Args:
-            values: users by name.
-            deleted: names of users that are removed.
+            values: results of `user_entry`, by user name.
+            deleted: names of users to remove.
 
         Raises:
-            ProtocolError: a value is no user; the text shows no password.
+            ProtocolError: a value is invalid; the text shows no password.
         """
         found, acls, unbounded = dict(self.users), dict(self.acls), Bounds(_Unbounded())
         for name in (*values, *deleted):
@@ -85,15 +85,15 @@ class UserTable:
         return self if after == self else after
 
     def delete_acl(self, username: str, kind: PolicyType, resource: ResourcePattern | None) -> UserTable:
-        """Without a user's entries; see `acl_changes.removed`."""
+        """Return the table without some of a user's entries; see `acl_changes.removed`."""
         return replace(self, acls=acl_changes.removed(self.acls, self.users, username, kind, resource))
 
 
 def to_file(table: UserTable) -> bytes:
-    """Text of the file; it has the passwords.
+    """Return the text of the file, which includes the passwords.
 
     Raises:
-        LimitExceeded: it is too long (`maxAccessBytes`).
+        LimitExceeded: the text is too long (`maxAccessBytes`).
     """
     text = dumps_pretty(
         {
@@ -108,7 +108,7 @@ def to_file(table: UserTable) -> bytes:
 
 
 def user_entry(table: UserTable, name: str) -> dict[str, Any]:
-    """Return a user with its password and policies as JSON values, for other members of a group."""
+    """Return a user with its password and policies as JSON values, for other members of a DLedger group."""
     acl = table.acls.get(name)
     return {
         "user": USER_INFO.encode(_whole(table.users[name])),
@@ -117,10 +117,10 @@ def user_entry(table: UserTable, name: str) -> dict[str, Any]:
 
 
 def from_file(text: bytes) -> UserTable:
-    """Users and policies of a file.
+    """Return the users and policies of a file.
 
     Raises:
-        ProtocolError: it holds something else; the text shows no password.
+        ProtocolError: the content is invalid; the text shows no password.
     """
     try:
         found = read_object(loads(text), "the file")
@@ -145,7 +145,7 @@ def from_file(text: bytes) -> UserTable:
 
 
 class _Unbounded:
-    """Limits of what a file has: what was accepted once is served, however the settings have changed."""
+    """Limits for the content of a file. Users that were accepted once are served, even if the settings have changed."""
 
     max_users = max_policy_entries = 1 << 31
 
@@ -154,7 +154,7 @@ def _take_user(table: UserTable, found: dict[str, Any], value: Any, bounds: Boun
     info = USER_INFO.decode(value)
     if info.username in found:
         raise ProtocolError(f"user {info.username} is there twice")
-    # One by one: making the whole mapping again for each of many would take long.
+    # Create users one by one, because copying the whole mapping for each user would be slow.
     found.update(users.created({}, info, bounds))
 
 
@@ -171,7 +171,7 @@ def _whole(user: User) -> UserInfo:
 
 
 def differing(before: UserTable, after: UserTable) -> Mapping[str, str]:
-    """Names of users that a change has made, changed or removed, each with what happened, for the log."""
+    """Return the names of created, changed and removed users, each with the kind of change, for the log."""
     return {
         name: "removed" if name not in after.users else "created" if name not in before.users else "changed"
         for name in sorted({*before.users, *after.users})

@@ -1,4 +1,4 @@
-"""Users of RocketMQ 5.3: their names, secrets, types and states, and who has signed a request (broker.md §22.2)."""
+"""Users of RocketMQ 5.3: names, passwords, types, states, and the authentication of requests (broker.md §22.2)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Name = TypeVar("Name", bound=enum.StrEnum)
 
 
 class UserType(enum.StrEnum):
-    """Type of a user: super users may do everything."""
+    """Type of a user. Super users have all permissions."""
 
     SUPER = "Super"
     NORMAL = "Normal"
 
 
 class UserStatus(enum.StrEnum):
-    """State of a user: requests of one that is disabled are refused."""
+    """State of a user. Requests of a disabled user are refused."""
 
     ENABLE = "enable"
     DISABLE = "disable"
@@ -39,8 +39,8 @@ class User:
     """A user.
 
     Attributes:
-        username: its name, the `AccessKey` of requests.
-        password: the secret that its requests are signed with.
+        username: the user's name, which is the `AccessKey` of requests.
+        password: the secret that signs the user's requests.
         type: super or normal.
         status: enabled or disabled.
     """
@@ -52,36 +52,36 @@ class User:
 
     @property
     def is_super(self) -> bool:
-        """Whether it may do everything, as long as it is enabled."""
+        """Whether the user has all permissions, which requires that it is enabled."""
         return self.type is UserType.SUPER and self.status is UserStatus.ENABLE
 
 
 Users = Mapping[str, User]
-"""Users by name. A change makes another mapping."""
+"""Users by name. A change creates another mapping."""
 
 
 def refused(text: str) -> BrokerError:
-    """Error for a change that RocketMQ answers with code 16 and its text."""
+    """Return the error for a change that RocketMQ refuses with code 16 and this text."""
     return BrokerError(ResponseCode.NO_PERMISSION, text)
 
 
 def invalid(text: str) -> BrokerError:
-    """Error for a value that cannot be used, code 29."""
+    """Return the error for an invalid value, code 29."""
     return BrokerError(ResponseCode.INVALID_PARAMETER, text)
 
 
 def named(names: type[Name], text: str | None, what: str) -> Name | None:
-    """Member of an enum by its name in any case; None for a text that is missing or empty.
+    """Return the member of an enum by its name, ignoring case; None for a missing or empty text.
 
-    RocketMQ takes a misspelt name for a missing one, and so would make an enabled user of `disabled`.
+    RocketMQ treats a misspelt name as a missing one, so it would create an enabled user for `disabled`.
 
     Args:
         names: the enum.
-        text: a peer's text.
-        what: what it names, for the error.
+        text: the text in a request.
+        what: description of the value, for the error.
 
     Raises:
-        BrokerError: there is no such name, code 29.
+        BrokerError: the enum has no such name, code 29.
     """
     if not text:
         return None
@@ -100,11 +100,11 @@ def _check_text(what: str, text: str, *, secret: bool = False) -> None:
 
 
 def created(users: Users, info: UserInfo, bounds: Bounds) -> Users:
-    """Users with another one; RocketMQ's checks, in its order.
+    """Return the users with another one, after RocketMQ's checks in RocketMQ's order.
 
     Raises:
-        BrokerError: name or password are blank or cannot be used, or there is a user of that name.
-        LimitExceeded: there are too many (`maxUsers`).
+        BrokerError: name or password are blank or invalid, or the user exists.
+        LimitExceeded: there are too many users (`maxUsers`).
     """
     username, password = info.username or "", info.password or ""
     if not username.strip():
@@ -126,10 +126,10 @@ def created(users: Users, info: UserInfo, bounds: Bounds) -> Users:
 
 
 def updated(users: Users, info: UserInfo) -> Users:
-    """Users with one changed; what `info` does not say stays.
+    """Return the users with one changed. Fields that are missing in `info` stay unchanged.
 
     Raises:
-        BrokerError: there is no user of that name, or a value cannot be used.
+        BrokerError: the user does not exist, or a value is invalid.
     """
     username = info.username or ""
     if not username.strip():
@@ -146,20 +146,21 @@ def updated(users: Users, info: UserInfo) -> Users:
 
 
 def deleted(users: Users, username: str) -> Users:
-    """Users without one; the same when there is none of that name."""
+    """Return the users without one; unchanged when the user does not exist."""
     return {name: user for name, user in users.items() if name != username}
 
 
 def shown_user(user: User) -> UserInfo:
-    """A user as servers answer it: without its password, which RocketMQ sends."""
+    """Return a user in the form of a server's reply, without its password. RocketMQ includes the password."""
     return UserInfo(user.username, None, user.type.value, user.status.value)
 
 
 def authenticated(users: Users, request: AccessRequest) -> User:
-    """The user who has signed a request, or, where nobody has, whose certificate the peer has shown.
+    """Return the user that signed a request, or without a signature the user of the peer's certificate.
 
     Raises:
-        AccessDenied: there is none, it is disabled, or the signature is another's; code 16 with RocketMQ's text.
+        AccessDenied: no user is named or known, it is disabled, or the signature is wrong; code 16 with RocketMQ's
+            text.
     """
     signs = request.fields.get(ACCESS_KEY, "")
     username = signs or request.account

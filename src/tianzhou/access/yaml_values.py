@@ -1,7 +1,7 @@
-"""YAML of rule files as values that know their lines, with the bounds of RocketMQ's own reader.
+"""YAML of rule files as values with line numbers, within the bounds of RocketMQ's own reader.
 
-The reader supports anchors, aliases and merge keys. It bounds nesting and the number of aliases, refuses tags of other
-languages, and shares one object among aliases of a value, so that a short file cannot become a large one in memory.
+The reader supports anchors, aliases and merge keys. It bounds nesting and the number of aliases, rejects tags of other
+languages, and shares one object among the aliases of a value. So a short file cannot become a large one in memory.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tianzhou.errors import ConfigError
 
 MAX_DEPTH: Final = 50
-"""Lists and mappings inside each other."""
+"""Maximum nesting depth of lists and mappings."""
 MAX_ALIASES: Final = 50
-"""Aliases of lists and mappings in a file, as RocketMQ's reader takes them."""
+"""Maximum number of aliases of lists and mappings in a file, as in RocketMQ's reader."""
 _MERGE: Final = "tag:yaml.org,2002:merge"
 
 Data: TypeAlias = "dict[str, Value] | list[Value] | Any"
@@ -24,9 +24,9 @@ class Value(NamedTuple):
     """A value in a file.
 
     Attributes:
-        line: where it begins, from 1.
-        data: a mapping by text, a list, or a scalar of Python.
-        odd_keys: whether a mapping has keys that are no texts, which are left out.
+        line: line where the value begins, from 1.
+        data: a mapping by text, a list, or a Python scalar.
+        odd_keys: whether a mapping has keys that are not texts; these keys are left out.
     """
 
     line: int
@@ -35,14 +35,14 @@ class Value(NamedTuple):
 
 
 def load_values(text: str, source: str) -> Value | None:
-    """Return the document of a file; None when it has none, only blanks and comments.
+    """Return the document of a file; None when the file has only blanks and comments.
 
     Args:
         text: the file's text.
         source: its path, for errors.
 
     Raises:
-        ConfigError: the text is no YAML of this kind; the error names file and line, and never quotes the text.
+        ConfigError: the text is no valid YAML; the error has file and line, and never quotes the text.
     """
     import yaml
 
@@ -54,7 +54,7 @@ def load_values(text: str, source: str) -> Value | None:
             loader.dispose()
         return None if node is None else _NodeReader().read(node)
     except yaml.YAMLError as error:
-        # PyYAML's own text quotes the line, which may hold a secret.
+        # PyYAML's error text quotes the line, which may contain a secret.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "somewhere"
         raise ConfigError(f"{source}: {where}: this is no YAML that can be read; correct the line") from None
@@ -65,7 +65,7 @@ def load_values(text: str, source: str) -> Value | None:
 
 
 class _BoundError(Exception):
-    """A document has more depth or aliases than are read."""
+    """A document exceeds the maximum depth or number of aliases."""
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def _composer() -> Any:
 
 
 class _NodeReader:
-    """Turns nodes into values, each node once."""
+    """A converter of nodes into values, which converts each node once."""
 
     def __init__(self) -> None:
         import yaml
@@ -137,7 +137,8 @@ class _NodeReader:
         odd_keys = False
         for key, value in node.value:
             if key.tag == _MERGE:
-                # The first of several mappings goes before the others, and all keys of the node before theirs.
+                # The first of several merged mappings has priority over the others. The node's own keys have priority
+                # over all.
                 merged = {**self._merged(value), **merged}
                 continue
             name = self.read(key).data

@@ -1,6 +1,6 @@
-"""What mqadmin does, as methods: topics, groups, clusters, messages, users.
+"""Administration of a cluster: mqadmin's operations on topics, groups, clusters, messages and users, as methods.
 
-`Admin` is the way in; everything it offers works against RocketMQ 4.9 and 5.x as well as against Tianzhou.
+`Admin` is the entry point. Its methods work with RocketMQ 4.9, RocketMQ 5.x and Tianzhou.
 """
 
 from __future__ import annotations

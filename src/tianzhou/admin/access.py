@@ -25,11 +25,11 @@ _ACL_GONE: Final = "The acl is not exist."
 class Access:
     """Operations on users and policies.
 
-    Each server has its own: changes go to all brokers of a cluster, slaves included, and to those name servers that
-    have users, as Apache's have none.
+    Each server stores its own users and policies. A change goes to all brokers of a cluster, including slaves, and to
+    the name servers that have users. Apache's name servers have none.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -49,18 +49,18 @@ class Access:
         """Create a user.
 
         Args:
-            username: its name, the access key of its clients.
-            password: its secret key.
-            user_type: `Normal`, or `Super` for one that may do everything.
-            cluster: the cluster whose brokers get it; None takes all clusters.
-            broker_addr: one server alone.
+            username: the user's name, which is the access key of its clients.
+            password: the user's secret key.
+            user_type: `Normal`, or `Super` for a user with all permissions.
+            cluster: the cluster whose brokers get the user; None takes all clusters.
+            broker_addr: address of the only server to change; None takes all servers.
 
         Returns:
-            Addresses of the servers that have it now.
+            Addresses of the servers that have the user now.
 
         Raises:
-            ClientError: there is no such cluster.
-            BrokerError: a server refuses, as one that has the user; others may have it now.
+            ClientError: the cluster does not exist.
+            BrokerError: a server refuses, for example because the user exists there; other servers may have it now.
         """
         body = USER_INFO.dumps(UserInfo(username, password, user_type))
         return await self._change(
@@ -77,22 +77,22 @@ class Access:
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Change a user; what is None stays.
+        """Change a user. An argument of None leaves the present value.
 
         Args:
-            username: its name.
-            password: its new secret key; who signs with the old one is refused at once.
+            username: the user's name.
+            password: the new secret key; requests signed with the old key are refused at once.
             user_type: `Normal` or `Super`.
             status: `enable` or `disable`.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that changed it.
+            Addresses of the servers that changed the user.
 
         Raises:
-            ClientError: nothing is to be changed, or there is no such cluster.
-            BrokerError: a server refuses, as one that has no such user.
+            ClientError: all values are None, or the cluster does not exist.
+            BrokerError: a server refuses, for example because it has no such user.
         """
         if password is None and user_type is None and status is None:
             raise ClientError(f"user {username}: give password, user_type or status")
@@ -104,15 +104,15 @@ class Access:
     async def delete_user(
         self, username: str, *, cluster: str | None = None, broker_addr: str | None = None
     ) -> list[str]:
-        """Delete a user with its policies; one that does not exist is no error.
+        """Delete a user with its policies. Deleting a missing user is no error.
 
         Args:
-            username: its name.
+            username: the user's name.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that do not have it now.
+            Addresses of the servers, which do not have the user now.
 
         Raises:
             BrokerError: a server refuses.
@@ -124,10 +124,10 @@ class Access:
     async def user(
         self, username: str, *, cluster: str | None = None, broker_addr: str | None = None
     ) -> UserInfo | None:
-        """A user as one broker has it, without its password; None when there is none.
+        """Return a user without its password, as one broker stores it; None when the user does not exist.
 
         Args:
-            username: its name.
+            username: the user's name.
             cluster: the cluster whose broker is queried.
             broker_addr: the server to query.
         """
@@ -139,23 +139,23 @@ class Access:
     async def users(
         self, part: str = "", *, cluster: str | None = None, broker_addr: str | None = None
     ) -> list[UserInfo]:
-        """Users as one broker has them, without their passwords.
+        """Return users without their passwords, as one broker stores them.
 
         Args:
-            part: what their names contain.
+            part: substring of the wanted users' names; empty selects all.
             cluster: the cluster whose broker is queried.
             broker_addr: the server to query.
         """
-        # A broker of Apache's sends passwords.
+        # Apache's brokers return passwords.
         found = await self.users_with_passwords(await self._one(cluster, broker_addr), part)
         return [UserInfo(one.username, None, one.user_type, one.user_status) for one in found]
 
     async def users_with_passwords(self, broker_addr: str, part: str = "") -> list[UserInfo]:
-        """Users as a broker has them, to be copied; only Apache's brokers tell passwords.
+        """Return a broker's users with their passwords, for a copy. Only Apache's brokers return passwords.
 
         Args:
-            broker_addr: the broker.
-            part: what their names contain.
+            broker_addr: address of the broker.
+            part: substring of the wanted users' names; empty selects all.
         """
         reply = await self._reach.call(broker_addr, RequestCode.AUTH_LIST_USER, filter=part)
         return load_list(USER_INFO, reply.body)
@@ -174,24 +174,24 @@ class Access:
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Allow or deny a user actions on resources; takes the place of what was said about these before.
+        """Allow or deny a user actions on resources. Earlier entries for the same resources are replaced.
 
         Args:
             username: the user.
-            resources: `Topic:orders`, `Topic:orders*` (all that begin so), `Group:*`, `Cluster:*`, or `*`.
+            resources: `Topic:orders`, `Topic:orders*` (all topics with this prefix), `Group:*`, `Cluster:*`, or `*`.
             actions: `Pub`, `Sub`, `Create`, `Update`, `Delete`, `Get`, `List`, or `All`.
             decision: `Allow` or `Deny`.
-            source_ips: addresses and CIDR ranges it holds for; none for all.
-            policy_type: `Custom`, or `Default` for where no custom entry matches.
+            source_ips: client addresses and CIDR ranges for which the entry applies; empty applies to all.
+            policy_type: `Custom`, or `Default` for an entry that applies when no custom entry matches.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that have it now.
+            Addresses of the servers that have the policy now.
 
         Raises:
-            ClientError: there is no such cluster.
-            BrokerError: a server refuses: it has no such user, or a value cannot be read.
+            ClientError: the cluster does not exist.
+            BrokerError: a server refuses: it has no such user, or a value is invalid.
         """
         entries = [PolicyEntryInfo(one, list(actions), list(source_ips) or None, decision) for one in resources]
         subject = _subject(username)
@@ -207,17 +207,17 @@ class Access:
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Remove what was said about a resource, or all policies of a user.
+        """Remove a user's policy entries for a resource, or all policies of the user.
 
         Args:
             username: the user.
             resource: as in `set_acl`; None removes all policies.
-            policy_type: which policy has the entry.
+            policy_type: type of the policy that has the entry.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that do not have it now.
+            Addresses of the servers, which do not have the entry now.
 
         Raises:
             BrokerError: a server refuses: it has no such user, or the user has no policies.
@@ -232,7 +232,7 @@ class Access:
         )
 
     async def acl(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> AclInfo | None:
-        """Policies of a user as one broker has them; None when it has none.
+        """Return a user's policies as one broker stores them; None when the user has none.
 
         Args:
             username: the user.
@@ -240,7 +240,7 @@ class Access:
             broker_addr: the server to query.
 
         Raises:
-            BrokerError: the server refuses; Apache's does so when there is no such user.
+            BrokerError: the server refuses; Apache's brokers refuse when the user does not exist.
         """
         address, code = await self._one(cluster, broker_addr), RequestCode.AUTH_GET_ACL
         reply = await self._reach.call(address, code, subject=_subject(username))
@@ -249,11 +249,11 @@ class Access:
     async def acls(
         self, subject: str = "", resource: str = "", *, cluster: str | None = None, broker_addr: str | None = None
     ) -> list[AclInfo]:
-        """Policies as one broker has them.
+        """Return policies as one broker stores them.
 
         Args:
-            subject: what their subjects, `User:` and a name, contain.
-            resource: what the resources of their entries contain.
+            subject: substring of the wanted subjects, which are `User:` and a name; empty selects all.
+            resource: substring of the resources of the wanted entries; empty selects all.
             cluster: the cluster whose broker is queried.
             broker_addr: the server to query.
         """
@@ -268,7 +268,7 @@ class Access:
     async def _change(
         self, code: int, cluster: str | None, broker_addr: str | None, body: bytes = b"", **header: str | None
     ) -> list[str]:
-        """Ask all servers for a change; returns their addresses."""
+        """Send a change to all servers, and return their addresses."""
         if broker_addr is not None:
             await self._reach.call(broker_addr, code, body=body, **header)
             return [broker_addr]
@@ -289,8 +289,8 @@ class Access:
             for error in errors:
                 if address in name_servers and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     continue
-                # Servers of one process have their users together, and a change that was made at some of them before
-                # a failure can be made again.
+                # Name servers and brokers in one process share their users, so a server may already have the change.
+                # After a partial failure, the caller can repeat the change.
                 if not changed or error.remark not in (_USER_THERE, _ACL_GONE):
                     raise error
                 if error.remark == _USER_THERE:

@@ -1,4 +1,4 @@
-"""Accounts of RocketMQ 4.x brokers, those of `plain_acl.yml`: set, delete, white lists (broker.md §22.1)."""
+"""Accounts of RocketMQ 4.x brokers in `plain_acl.yml`: set, delete, white lists (broker.md §22.1)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class AccountFiles:
 
     Attributes:
         cluster: the broker's cluster.
-        broker_name: its name.
-        address: where it listens.
-        versions: counter and timestamp in milliseconds by file; RocketMQ 4.4 to 4.7 name no file.
+        broker_name: the broker's name.
+        address: the broker's address.
+        versions: counter and timestamp (ms since the epoch) by file path; RocketMQ 4.4 to 4.7 report no path.
     """
 
     cluster: str
@@ -30,12 +30,13 @@ class AccountFiles:
 
 
 class Accounts:
-    """Operations on accounts of RocketMQ 4.x; those of 5.3 are `Access`.
+    """Operations on accounts of RocketMQ 4.x. `Access` has the operations on users of RocketMQ 5.3.
 
-    All of them raise `BrokerError` when the broker refuses, as one without access control and those of RocketMQ 5.3.
+    All methods raise `BrokerError` when the broker refuses. Brokers without access control and brokers of RocketMQ 5.3
+    refuse.
 
     Args:
-        reach: asks the servers.
+        reach: sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -54,18 +55,18 @@ class Accounts:
         topic_perms: Iterable[str] = (),
         group_perms: Iterable[str] = (),
     ) -> None:
-        """Create an account on a broker, or change it; what is None stays, but for `admin`, which becomes false (50).
+        """Create or change an account on a broker (50). None leaves a value unchanged, but `admin` becomes false.
 
         Args:
-            address: the broker.
-            access_key: names the account.
-            secret_key: what it signs with.
-            admin: whether it may administer.
-            white_remote_address: addresses that need no signature.
-            default_topic_perm: what it may do with topics: `DENY`, `PUB`, `SUB`, or `PUB|SUB`.
-            default_group_perm: the same with groups.
-            topic_perms: exceptions, as `orders=PUB|SUB`.
-            group_perms: exceptions, as `billing=SUB`.
+            address: address of the broker.
+            access_key: access key, which names the account.
+            secret_key: secret key that signs the account's requests.
+            admin: whether the account has administrator permissions.
+            white_remote_address: client addresses that need no signature.
+            default_topic_perm: permission on topics by default: `DENY`, `PUB`, `SUB`, or `PUB|SUB`.
+            default_group_perm: permission on groups by default, in the same form.
+            topic_perms: permissions on single topics, such as `orders=PUB|SUB`.
+            group_perms: permissions on single groups, such as `billing=SUB`.
         """
         await self._reach.call(
             address,
@@ -85,12 +86,12 @@ class Accounts:
         await self._reach.call(address, RequestCode.DELETE_ACL_CONFIG, access_key=access_key)
 
     async def set_white_addresses(self, address: str, white_addresses: str, file: str | None = None) -> None:
-        """Set which addresses need no signature whoever signs (53).
+        """Set the client addresses from which all requests need no signature (53).
 
         Args:
-            address: the broker.
+            address: address of the broker.
             white_addresses: addresses and ranges, separated by commas.
-            file: the account file they are written to, where a broker has several.
+            file: path of the account file to change, when the broker has several.
         """
         await self._reach.call(
             address,
@@ -100,11 +101,11 @@ class Accounts:
         )
 
     async def all(self, address: str) -> PlainAccounts:
-        """All accounts of a broker (54); those of Tianzhou tell no secret, those of Apache's 4.9 do."""
+        """Return all accounts of a broker (54). Apache's 4.9 returns secret keys, Tianzhou does not."""
         return await self._reach.load(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, PLAIN_ACCOUNTS)
 
     async def files(self, address: str) -> AccountFiles:
-        """Versions of a broker's account files (52)."""
+        """Return the versions of a broker's account files (52)."""
         code = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
         header = read_reply(code, await self._reach.call(address, code))
         found = (

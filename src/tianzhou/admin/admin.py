@@ -1,4 +1,4 @@
-"""The way into all admin operations."""
+"""Entry point of the administration operations."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 class Admin(Startable):
-    """Admin operations, sorted by noun; an async context manager.
+    """Administration operations, grouped by noun; an async context manager.
 
-    A noun is imported when it is first used: a command needs one or two of them.
+    A group of operations is imported at its first use, because a command needs only one or two groups.
 
     Args:
-        namesrv_addr: name servers, see `ClientInstance`.
-        instance: an instance to share; by default it owns one.
-        timeout_ms: limit of each request.
-        client_options: as of `ClientInstance`, when it owns one.
+        namesrv_addr: addresses of the name servers, see `ClientInstance`.
+        instance: a client instance to share; by default, `Admin` creates and owns one.
+        timeout_ms: limit of each request, in ms.
+        client_options: options of the owned `ClientInstance`.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class Admin(Startable):
 
     @property
     def instance(self) -> ClientInstance:
-        """The client instance it works with."""
+        """The client instance that sends the requests."""
         return self._instance
 
     async def start(self) -> None:
-        """Get ready; nothing is sent yet."""
+        """Start the client instance. No request is sent yet."""
         await self._instance.start()
 
     async def stop(self) -> None:
-        """Close what it owns."""
+        """Close the client instance, unless it is shared."""
         if self._owns_instance:
             await self._instance.close()
 
@@ -94,14 +94,14 @@ class Admin(Startable):
 
     @cached_property
     def dead_letters(self) -> DeadLetters:
-        """What groups have given up on: count, list, send again."""
+        """Dead letters of groups: count, list, send again."""
         from tianzhou.admin.dead_letters import DeadLetters
 
         return DeadLetters(self._reach)
 
     @cached_property
     def transactions(self) -> Transactions:
-        """Half messages that are not decided."""
+        """Undecided half messages."""
         from tianzhou.admin.transactions import Transactions
 
         return Transactions(self._reach)
@@ -115,14 +115,14 @@ class Admin(Startable):
 
     @cached_property
     def send_limits(self) -> SendLimits:
-        """Limits of senders that brokers keep: set, list, delete."""
+        """Send limits that brokers enforce: set, list, delete."""
         from tianzhou.admin.send_limits import SendLimits
 
         return SendLimits(self._reach)
 
     @cached_property
     def delays(self) -> Delays:
-        """Delayed messages that wait."""
+        """Delayed messages that are not delivered yet."""
         from tianzhou.admin.delays import Delays
 
         return Delays(self._reach)
@@ -143,12 +143,12 @@ class Admin(Startable):
 
     @cached_property
     def servers(self) -> Servers:
-        """One broker or name server at a time, by its address: what it says by itself, figures, upkeep."""
+        """Operations on a single broker or name server, by its address: state, statistics, maintenance."""
         from tianzhou.admin.servers import Servers
 
         return Servers(self._reach)
 
     @cached_property
     def brokers(self) -> Servers:
-        """Another name of `servers`, from when operations on brokers were apart."""
+        """Alias of `servers`. Operations on brokers were separate in earlier versions."""
         return self.servers

@@ -1,4 +1,4 @@
-"""Brokers and name servers: what runs where, configuration, write permission, KV entries."""
+"""Brokers and name servers: processes, configuration, write permission, KV entries."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tianzhou.wire.fields import read_reply
 
 @dataclass(slots=True, frozen=True)
 class TaskTrouble:
-    """Work of a broker that fails, and is tried again.
+    """A task of a broker that fails and is retried.
 
     Attributes:
-        task: which.
-        why: its last error.
-        count: how often in a row it has failed.
-        since_ms: when it failed first.
+        task: name of the task.
+        why: text of its last error.
+        count: number of failures in a row.
+        since_ms: time of the first of these failures, in ms.
     """
 
     task: str
@@ -38,17 +38,17 @@ class TaskTrouble:
 
 @dataclass(slots=True, frozen=True)
 class BrokerStatus:
-    """One broker process, as `clusterList` shows it.
+    """One broker process, as mqadmin's `clusterList` shows it.
 
     Attributes:
-        cluster: its cluster.
+        cluster: name of its cluster.
         broker_name: its name.
-        broker_id: 0 for a master.
-        address: where it listens.
-        runtime: what it reports about itself (wire.md §9.11), empty when it did not answer.
-        error: why it did not answer, None when it did.
-        copies: what it says of its copies; None when it does not tell, as those of RocketMQ 4.
-        lag: of a slave, how far its log is behind its master's; None when it is unknown, and of a master.
+        broker_id: 0 for a master, at least 1 for a slave.
+        address: its address for clients.
+        runtime: its report about itself (wire.md §9.11); empty when it did not answer.
+        error: why it did not answer; None when it answered.
+        copies: its replication status; None when it does not report one, as brokers of RocketMQ 4.
+        lag: a slave's distance behind its master's log; None when it is unknown, and for a master.
     """
 
     cluster: str
@@ -62,39 +62,42 @@ class BrokerStatus:
 
     @property
     def role(self) -> str:
-        """`master` or `slave`; of a member of a group that tells, `leader`, `follower` or `candidate`."""
+        """`master` or `slave`. For a DLedger member that reports its role: `leader`, `follower` or `candidate`."""
         if self.membership is not None:
             return self.membership.role
         return "master" if self.is_master else "slave"
 
     @property
     def is_master(self) -> bool:
-        """Whether it is the one of its name that takes messages."""
+        """Whether it is the broker of its name that accepts messages."""
         return is_master(self.broker_id, self.copies)
 
     @property
     def membership(self) -> Membership | None:
-        """Its place in its DLedger group; None without one, and of Apache's brokers, which do not tell."""
+        """Its state in its DLedger group; None without a group, and for Apache's brokers, which do not report it."""
         return membership_of(self.runtime)
 
     @property
     def follows(self) -> str:
-        """Where a slave copies its log from: its master's HA address, or its leader's; empty while it does not."""
+        """HA address from which a slave copies its log: its master's, or its leader's.
+
+        Empty while it copies from none.
+        """
         return "" if self.copies is None else self.copies.ha_client_runtime_info.master_addr or ""
 
     @property
     def version(self) -> str:
-        """RocketMQ's version it goes by, as `V5_3_3`; empty when unknown."""
+        """Version of RocketMQ whose behaviour the broker follows, such as `V5_3_3`; empty when unknown."""
         return self.runtime.get("brokerVersionDesc", "")
 
     @property
     def tianzhou_version(self) -> str:
-        """Its own version when it is a broker of this project; empty when it is another one."""
+        """Version of Tianzhou; empty for a broker of another project."""
         return self.runtime.get("tianzhouVersion", "")
 
     @property
     def refused(self) -> dict[str, int]:
-        """How often it refused something because of a limit, by the limit's name."""
+        """Number of refusals because of each limit, by the limit's name."""
         return {
             key.removeprefix(_REFUSED): int(value)
             for key, value in self.runtime.items()
@@ -103,17 +106,17 @@ class BrokerStatus:
 
     @property
     def put_tps(self) -> float:
-        """Messages in per second, over the last ten seconds."""
+        """Incoming messages per second, averaged over the last ten seconds."""
         return _first_number(self.runtime.get("putTps"))
 
     @property
     def get_tps(self) -> float:
-        """Messages out per second, over the last ten seconds."""
+        """Outgoing messages per second, averaged over the last ten seconds."""
         return _first_number(self.runtime.get("getTransferredTps") or self.runtime.get("getTransferedTps"))
 
     @property
     def troubles(self) -> list[TaskTrouble]:
-        """What fails there now, and is tried again; empty also for a broker that does not tell."""
+        """Tasks that fail now and are retried; empty also for a broker that does not report them."""
         try:
             return [
                 TaskTrouble(str(one["task"]), str(one["why"]), int(one["count"]), int(one["sinceMs"]))
@@ -124,17 +127,17 @@ class BrokerStatus:
 
     @property
     def rebuilt_state(self) -> str:
-        """State files that it had lost when it started, joined by commas; empty when its tables are whole."""
+        """State files that were missing at its start, joined by commas; empty when none was missing."""
         return self.runtime.get("rebuiltState", "")
 
     @property
     def damaged_state_files(self) -> str:
-        """Damaged state files that it keeps, joined by commas; empty without any."""
+        """Damaged state files in its store, joined by commas; empty when there are none."""
         return self.runtime.get("damagedStateFiles", "")
 
     @property
     def disk_ratio(self) -> float:
-        """How full the disk of its log is, 0 to 1; negative when unknown."""
+        """Used share of its log's disk, 0 to 1; negative when unknown."""
         try:
             return float(self.runtime.get("commitLogDiskRatio", ""))
         except ValueError:
@@ -155,7 +158,7 @@ class Cluster:
     """Operations on servers.
 
     Args:
-        reach: finds and asks them.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -167,34 +170,34 @@ class Cluster:
         return list(self._reach.instance.name_servers)
 
     async def info(self) -> ClusterInfo:
-        """All brokers and clusters the name server knows."""
+        """Return all brokers and clusters that the name server knows."""
         return await self._reach.cluster_info()
 
     async def names(self) -> list[str]:
-        """The names of all clusters."""
+        """Return the names of all clusters."""
         return sorted((await self.info()).cluster_addr_table)
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Broker names and their masters' addresses, of a cluster or of all.
+        """Return the masters' addresses by broker name, for one cluster or all.
 
         Raises:
-            ClientError: there is no such cluster, or no broker has a master.
+            ClientError: the cluster does not exist, or no broker has a master.
         """
         return await self._reach.masters(cluster)
 
     async def status(self, cluster: str | None = None) -> list[BrokerStatus]:
-        """Every broker process, with what it reports about itself; those that do not answer are listed too.
+        """Return every broker process with its report about itself, including processes that do not answer.
 
         Raises:
-            ClientError: there is no such cluster, or no broker.
+            ClientError: the cluster does not exist, or no broker is registered.
         """
         return await self.status_of(await self._reach.brokers(cluster))
 
     async def status_of(self, brokers: Iterable[BrokerData]) -> list[BrokerStatus]:
-        """`status` of brokers that are known already, and of no others.
+        """Return the status of the given brokers only.
 
         Args:
-            brokers: names with their addresses, as name servers have them.
+            brokers: broker names with their addresses, as name servers return them.
         """
         processes = [
             BrokerStatus(broker.cluster, broker.broker_name, broker_id, address)
@@ -218,13 +221,13 @@ class Cluster:
         return await self._with_copies(answered, groups) if groups else answered
 
     async def _with_copies(self, brokers: list[BrokerStatus], groups: set[tuple[str, str]]) -> list[BrokerStatus]:
-        """Ask the members of groups with slaves how far their copies are."""
+        """Add the replication status of brokers that have slaves."""
 
         async def ask(address: str) -> HaStatus | None:
             try:
                 return await self.copies(address)
             except TianzhouError:
-                return None  # RocketMQ 4 does not know the question
+                return None  # RocketMQ 4 does not support the request
 
         members = [one for one in brokers if (one.cluster, one.broker_name) in groups and one.error is None]
         statuses = await self._reach.each([one.address for one in members], ask)
@@ -238,24 +241,24 @@ class Cluster:
         ]
 
     async def copies(self, address: str) -> HaStatus:
-        """How far copies of a broker's log are, as `haStatus` shows it.
+        """Return the replication status of a broker's log, as mqadmin's `haStatus` shows it.
 
         Args:
-            address: of a master, or of a slave.
+            address: address of a master or a slave.
 
         Raises:
-            BrokerError: it does not know the question, as those of RocketMQ 4.
+            BrokerError: the broker does not support the request, as brokers of RocketMQ 4.
         """
         return await self._reach.load(address, RequestCode.GET_BROKER_HA_STATUS, HA_STATUS)
 
     async def runtime(self, address: str) -> dict[str, str]:
-        """What a broker reports about itself (wire.md §9.11)."""
+        """Return a broker's report about itself (wire.md §9.11)."""
         return await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
 
     # --- configuration ---------------------------------------------------------------------------------------
 
     async def broker_config(self, address: str) -> dict[str, str]:
-        """A broker's configuration, RocketMQ's keys to values."""
+        """Return a broker's configuration: RocketMQ's keys and their values."""
         reply = await self._reach.call(address, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(bytes(reply.body).decode(), source=address)
 
@@ -265,13 +268,14 @@ class Cluster:
         """Change a running broker's configuration.
 
         Args:
-            address: the broker.
+            address: address of the broker.
             values: RocketMQ's keys to their new values.
-            at_next_start: write them to the broker's file alone, for its next start. Only Tianzhou's brokers do this.
+            at_next_start: whether to write the values only to the broker's file, for its next start. Only Tianzhou's
+                brokers support this.
 
         Raises:
-            BrokerError: a key may not be changed while the broker runs.
-            ClientError: the broker is no broker of Tianzhou, and `at_next_start` is set; nothing was changed.
+            BrokerError: a running broker cannot change one of the keys.
+            ClientError: `at_next_start` is set and the broker is no broker of Tianzhou. The broker changed nothing.
         """
         body, code = format_properties(dict(values)).encode(), RequestCode.UPDATE_BROKER_CONFIG
         if not at_next_start:
@@ -291,7 +295,7 @@ class Cluster:
             )
 
     async def namesrv_config(self) -> dict[str, dict[str, str]]:
-        """Every name server's configuration, by address."""
+        """Return the configuration of every name server, by address."""
         replies = await self._reach.each_name_server(RequestCode.GET_NAMESRV_CONFIG)
         return {
             address: parse_properties(bytes(reply.body).decode(), source=address) for address, reply in replies.items()
@@ -305,20 +309,20 @@ class Cluster:
     # --- write permission ------------------------------------------------------------------------------------
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Have producers leave a broker alone, before it is stopped.
+        """Remove the write permission of a broker, so that producers send to other brokers before it is stopped.
 
         Returns:
-            How many topics that touches, by name server.
+            Number of affected topics, by name server.
         """
         code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
         replies = await self._reach.each_name_server(code, broker_name=broker_name)
         return {address: read_reply(code, reply).wipe_topic_count for address, reply in replies.items()}
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Undo `wipe_write_perm`.
+        """Restore the write permission of a broker after `wipe_write_perm`.
 
         Returns:
-            How many topics that touches, by name server.
+            Number of affected topics, by name server.
         """
         code = RequestCode.ADD_WRITE_PERM_OF_BROKER
         replies = await self._reach.each_name_server(code, broker_name=broker_name)
@@ -331,7 +335,7 @@ class Cluster:
         await self._reach.each_name_server(RequestCode.PUT_KV_CONFIG, namespace=namespace, key=key, value=value)
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
-        """A KV entry, None when there is none."""
+        """Return the value of a KV entry; None when there is none."""
         code = RequestCode.GET_KV_CONFIG
         request = self._reach.ask_name_server(code, namespace=namespace, key=key)
         reply = await unless_absent(request, None, ResponseCode.QUERY_NOT_FOUND)
@@ -339,7 +343,7 @@ class Cluster:
         return value
 
     async def kv_entries(self, namespace: str) -> dict[str, str]:
-        """All KV entries of a namespace; none when there is no such namespace."""
+        """Return all KV entries of a namespace; empty when the namespace does not exist."""
         code = RequestCode.GET_KVLIST_BY_NAMESPACE
         request = self._reach.ask_name_server(code, namespace=namespace)
         reply = await unless_absent(request, None, ResponseCode.QUERY_NOT_FOUND)

@@ -1,7 +1,7 @@
-"""Faults of brokers that stop service, endanger copies or hold messages back, read from the brokers' figures. Pure.
+"""Faults of brokers that stop service, endanger replicas or hold messages back, found in the brokers' figures. Pure.
 
-`tianzhou status` ends with 1 because of each of them, and `tianzhou doctor` has a finding for each (docs/adr/0024,
-docs/adr/0029).
+`tianzhou status` exits with code 1 when there is any of these faults, and `tianzhou doctor` reports each as a finding
+(docs/adr/0024, docs/adr/0029).
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ if TYPE_CHECKING:
     from tianzhou.admin.cluster import BrokerStatus
 
 HALTED: Final = "dLegerHalted"
-"""Runtime figure of a group's member: why it follows no further, or must not lead; empty when it is well."""
+"""Runtime figure of a DLedger member: why it stopped following, or must not lead; empty when it is healthy."""
 GROUP_ID: Final = "dLegerGroupId"
-"""Runtime figure of a group's member: the identity of its group; empty while it has none."""
+"""Runtime figure of a DLedger member: identity of its group; empty when it has none yet."""
 SLAVE_HALTED: Final = "haHalted"
-"""Runtime figure of a slave: why it refuses the log of its master; empty when it is well."""
+"""Runtime figure of a slave: why it refuses its master's log; empty when it is healthy."""
 HALTED_SLAVES: Final = "haHaltedSlaves"
-"""Runtime figure of a master: its slaves that refuse its log, with their reasons; empty when all are well."""
+"""Runtime figure of a master: the slaves that refuse its log, with their reasons; empty when all are healthy."""
 DURABILITY: Final = "durability"
-"""Runtime figure of a broker of ours: the value of this key in its file; missing when its file has none."""
+"""Runtime figure of a broker of Tianzhou: value of this key in its file; missing when the file does not have the
+key."""
 COPIES_WANTED: Final = "haCopiesWanted"
-"""Runtime figure of a SYNC_MASTER: copies of each message, its own included, before it acknowledges the message."""
+"""Runtime figure of a SYNC_MASTER: number of copies of a message, including its own, required for the
+acknowledgement."""
 COPIES_IN_SYNC: Final = "haCopiesInSync"
-"""Runtime figure of a SYNC_MASTER: copies that are in sync now, its own included."""
+"""Runtime figure of a SYNC_MASTER: number of copies in sync now, including its own."""
 OTHER_MASTER: Final = "otherMaster"
-"""Runtime figure of a broker: address of another living one of its name and id; empty when there is none."""
+"""Runtime figure of a broker: address of another living broker with its name and id; empty when there is none."""
 
 UNDELIVERABLE: Final = "undeliverableMessages"
 """Runtime figure of a master: number of messages that it has set aside as undeliverable; missing without any."""
@@ -57,13 +59,13 @@ class CopyFaultKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CopyFault:
-    """A fault.
+    """A fault of one broker, or of all brokers with one name.
 
     Attributes:
         kind: its kind.
         broker_name: name of the brokers.
-        broker_id: of the broker that has it; None where all of the name have it.
-        address: of that broker; empty where all have it.
+        broker_id: id of the faulty broker; None when all brokers of the name are faulty.
+        address: address of the faulty broker; empty when all brokers of the name are faulty.
         reason: the fault in words, without the broker's name.
         evidence: figures that show it, for programs.
     """
@@ -82,7 +84,7 @@ class CopyFault:
         return f"{self.broker_name}{where}: {self.reason}"
 
     def as_json(self) -> dict[str, object]:
-        """For programs."""
+        """Return the fault as a JSON object."""
         return {
             "kind": str(self.kind),
             "broker": self.broker_name,
@@ -94,10 +96,10 @@ class CopyFault:
 
 
 def copy_faults(brokers: Iterable[BrokerStatus]) -> list[CopyFault]:
-    """Return the faults of all brokers, name by name.
+    """Return the faults of all brokers, grouped by broker name.
 
     Args:
-        brokers: all that the name servers know; those that do not answer say nothing.
+        brokers: all brokers that the name servers know; brokers that do not answer have no figures.
     """
     by_name: dict[tuple[str, str], list[BrokerStatus]] = {}
     for one in brokers:
@@ -120,7 +122,7 @@ def _of_name(members: list[BrokerStatus]) -> Iterator[CopyFault]:
     for one in members:
         yield from _of_broker(one)
     if not any(one.runtime.get(SLAVE_HALTED, "") for one in members):
-        # A slave that answers names its own reason. The master knows of one that does not.
+        # A slave that answers reports its own reason. The master reports the reason of a slave that does not answer.
         for one in members:
             if why := one.runtime.get(HALTED_SLAVES, ""):
                 reason = f"a slave refuses the log of its master: {why}"

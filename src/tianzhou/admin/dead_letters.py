@@ -15,17 +15,17 @@ from tianzhou.model.names import dead_letter_topic
 
 PRODUCER_GROUP = "tianzhou-dead-letters"
 MOST_AT_ONCE = 10_000
-"""Dead letters that one call lists."""
+"""Maximum number of dead letters that one call returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """How far sending again has come.
+    """Progress of sending dead letters again.
 
     Attributes:
-        sent: how many are sent.
-        failed: how many are not.
-        error: why the first of these failed; empty without any.
+        sent: number of sent messages.
+        failed: number of failed messages.
+        error: the error of the first failed message; empty without a failure.
     """
 
     sent: int = 0
@@ -34,10 +34,10 @@ class Resent:
 
 
 class DeadLetters:
-    """What groups have given up on.
+    """Operations on dead letters of consumer groups.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -45,7 +45,7 @@ class DeadLetters:
         self._messages = Messages(reach)
 
     async def count(self, group: str, failures: dict[str, str] | None = None) -> int:
-        """Return the number of dead letters of a group that brokers still hold; 0 when it never had any.
+        """Return the number of dead letters of a group that brokers still store; 0 when there were never any.
 
         Args:
             group: the group.
@@ -72,13 +72,13 @@ class DeadLetters:
         limit: int = 200,
         failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
-        """Return dead letters of a group, the newest first; none when it never had any.
+        """Return dead letters of a group, the newest first; empty when there were never any.
 
         Args:
             group: the group.
-            begin_ms: stored at or after this time, milliseconds since the epoch.
-            end_ms: stored at or before this time.
-            limit: most messages, 10,000 at most.
+            begin_ms: earliest store time, in ms since the epoch, inclusive.
+            end_ms: latest store time, in ms since the epoch, inclusive.
+            limit: maximum number of messages, at most 10,000.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
         topic = dead_letter_topic(group)
@@ -96,16 +96,16 @@ class DeadLetters:
     ) -> Resent:
         """Send dead letters again as new messages (`tianzhou.model.dead_letters.resent`).
 
-        The dead letters stay where they are: sending them twice is two messages each. A letter that fails does not
-        hold the others up. Cancel the call to stop; messages that are sent stay sent.
+        The dead letters are not removed, so sending them twice creates two messages each. A failed letter does not stop
+        the others. Cancelling the call keeps the messages that are already sent.
 
         Args:
             letters: dead letters, as `list` returns them.
-            to: the topic they go to, all of whose groups get them; None for the group that they are of alone, as first
-                deliveries with all its retries.
-            progress: is called after each letter.
+            to: the topic to send to, for all its groups; None sends only to the letters' own group, as first deliveries
+                with all retries.
+            progress: called after each letter.
         """
-        from tianzhou.client import Producer  # only who sends needs what sends
+        from tianzhou.client import Producer  # imported here because only sending needs the client
 
         sent = failed = 0
         first_error = ""

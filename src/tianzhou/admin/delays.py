@@ -1,4 +1,4 @@
-"""Delayed messages that wait for their time: how many of each level, and when the next are due (broker.md §12)."""
+"""Undelivered delayed messages: their number per level, and the due times of the next ones (broker.md §12)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode
 
 MOST_READ = 500
-"""Waiting messages of a level of one broker that are read; the first that are due."""
+"""Maximum number of waiting messages to read of a level of one broker, the earliest due first."""
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _PROGRESS = "scheduleMessageOffset_"
 
@@ -24,10 +24,10 @@ class Due:
     """A delayed message.
 
     Attributes:
-        due_ms: when it is delivered, milliseconds since the epoch.
-        topic: to which topic.
-        msg_id: its id.
-        queue_offset: its place in the level's queue.
+        due_ms: delivery time, in ms since the epoch.
+        topic: the topic of the delivery.
+        msg_id: its message id.
+        queue_offset: its offset in the level's queue.
     """
 
     due_ms: int
@@ -38,14 +38,14 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class DelayLevel:
-    """What waits in a level of a broker.
+    """Waiting messages in one delay level of a broker.
 
     Attributes:
-        broker_name: the broker.
-        level: the level, from 1.
-        delay_ms: its delay.
-        waiting: messages that are not delivered yet.
-        next: those that are due first, in order; `MOST_READ` at most.
+        broker_name: name of the broker.
+        level: the delay level, from 1.
+        delay_ms: the level's delay in ms.
+        waiting: number of messages that are not delivered yet.
+        next: the messages that are due first, in order; at most `MOST_READ`.
     """
 
     broker_name: str
@@ -56,7 +56,7 @@ class DelayLevel:
 
 
 def progress(runtime: Mapping[str, str]) -> dict[int, tuple[int, int]]:
-    """Positions by level that a broker's runtime info tells: the next to be delivered, and the queue's end."""
+    """Return each level's positions from a broker's runtime info: the next message to deliver, and the queue's end."""
     found: dict[int, tuple[int, int]] = {}
     for key, value in runtime.items():
         level, (done, _, end) = key.removeprefix(_PROGRESS), value.partition(",")
@@ -70,7 +70,7 @@ def _is_number(text: str) -> bool:
 
 
 def due_of(messages: Iterable[MessageExt], delay_ms: int) -> list[Due]:
-    """When messages of a level are due."""
+    """Return the messages of a level with their due times."""
     return [
         Due(
             message.store_timestamp + delay_ms,
@@ -83,10 +83,10 @@ def due_of(messages: Iterable[MessageExt], delay_ms: int) -> list[Due]:
 
 
 class Delays:
-    """Delayed messages.
+    """Operations on delayed messages.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -103,7 +103,7 @@ class Delays:
         return [level for levels in found.values() for level in levels]
 
     async def message(self, broker_name: str, level: int, queue_offset: int) -> tuple[Due, MessageExt]:
-        """Return a delayed message that waits, and the message as it is stored.
+        """Return the due time of a waiting delayed message, and the message as it is stored.
 
         Args:
             broker_name: the broker.
@@ -134,7 +134,8 @@ class Delays:
 
     async def _delays_ms(self, address: str) -> Sequence[int]:
         """Return the delays of a broker's levels."""
-        from tianzhou.store.settings import parse_delay_levels  # and with it what a store is made of
+        # imported here because it loads the modules of the store
+        from tianzhou.store.settings import parse_delay_levels
 
         reply = await self._reach.call(address, RequestCode.GET_BROKER_CONFIG)
         config = parse_properties(bytes(reply.body).decode(), source=address)

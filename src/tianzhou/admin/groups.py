@@ -45,14 +45,14 @@ SYSTEM_GROUPS = frozenset(
         "CID_DefaultHeartBeatSyncerTopic",
     }
 )
-"""Groups every broker has (wire.md §9.3)."""
+"""Groups that exist on every broker (wire.md §9.3)."""
 
 
 class Groups:
     """Operations on consumer groups.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -62,11 +62,11 @@ class Groups:
     # --- the groups themselves -------------------------------------------------------------------------------
 
     async def names(self, *, cluster: str | None = None, system: bool = False) -> list[str]:
-        """The names of all groups, sorted.
+        """Return the names of all groups, sorted.
 
         Args:
-            cluster: only those of a cluster's brokers.
-            system: also those every broker has.
+            cluster: the cluster whose groups to return; None takes all clusters.
+            system: whether to include the groups that exist on every broker.
         """
         found: set[str] = set()
         for table in (await self._tables(cluster)).values():
@@ -80,7 +80,7 @@ class Groups:
         return {name: found[address].subscription_group_table for name, address in sorted(masters.items())}
 
     async def config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
-        """A group's configuration by broker name; empty when no broker has it."""
+        """Return a group's configuration by broker name; empty when no broker has the group."""
         tables = await self._tables(None)
         return {name: table[group] for name, table in tables.items() if group in table}
 
@@ -95,20 +95,20 @@ class Groups:
     ) -> SubscriptionGroupConfig:
         """Create a group, or replace its configuration, on every broker.
 
-        Settings that are not given get their defaults, also those of a group that exists. `update` changes single ones.
+        Omitted settings get their defaults, even when the group exists. `update` changes single settings.
 
         Args:
-            group: its name.
-            cluster: the cluster whose masters get it; None takes all clusters.
-            broker_addr: one broker alone.
-            only_new: whether to refuse a name that a broker has. RocketMQ has no such request, so of two tools that
-                create the same group at the same moment both may succeed.
-            settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
+            group: name of the group.
+            cluster: the cluster whose masters get the group; None takes all clusters.
+            broker_addr: address of the only broker to change; None takes all brokers.
+            only_new: whether to refuse a name that exists on a broker. RocketMQ has no atomic request for this, so two
+                tools that create the same group at the same moment may both succeed.
+            settings: fields of `SubscriptionGroupConfig`, such as `retry_max_times=3`.
 
         Raises:
             AlreadyExists: a broker has the group, and `only_new` is set.
-            ClientError: the name cannot be used.
-            ConfigError: there is no such setting.
+            ClientError: the name is invalid.
+            ConfigError: a setting does not exist.
         """
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
         try:
@@ -125,7 +125,7 @@ class Groups:
         """Create several groups at once on a broker, or replace their configuration (225).
 
         Raises:
-            BrokerError: the broker refuses, or does not know the request, as those of RocketMQ 4.
+            BrokerError: the broker refuses, or does not support the request, as brokers of RocketMQ 4.
         """
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         await self._reach.call(broker_addr, code, body=SUBSCRIPTION_GROUPS.dumps(list(configs)))
@@ -133,29 +133,29 @@ class Groups:
     async def set_request_mode(
         self, group: str, topic: str, mode: str, broker_addr: str, *, pop_share_queue_num: int = 0
     ) -> None:
-        """Have a group's members pull a topic, or pop it (401).
+        """Set whether a group's members pull or pop a topic's messages (401).
 
         Args:
             group: the group.
             topic: the topic.
             mode: `PULL` or `POP`.
-            broker_addr: the broker.
-            pop_share_queue_num: how many queues a member shares when it pops.
+            broker_addr: address of the broker.
+            pop_share_queue_num: number of queues that a member shares in POP mode.
 
         Raises:
-            BrokerError: the broker refuses, or does not serve POP.
+            BrokerError: the broker refuses, or does not support POP.
         """
         body = MESSAGE_REQUEST_MODE.dumps(MessageRequestMode(topic, group, mode, pop_share_queue_num))
         await self._reach.call(broker_addr, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
 
     async def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = False) -> None:
-        """Copy how far a group has consumed a topic to another group (314).
+        """Copy the offsets of a group in a topic to another group (314).
 
         Args:
-            source: the group that is copied.
-            target: the group that gets the offsets.
+            source: the group with the offsets.
+            target: the group that receives the offsets.
             topic: the topic.
-            offline: whether the source may be without members.
+            offline: whether to copy also when the source has no connected members.
 
         Raises:
             ClientError: the source has consumed nothing, so it has no retry topic.
@@ -175,21 +175,21 @@ class Groups:
         )
 
     async def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
-        """Change parts of a group's configuration on every broker that has it; other settings stay.
+        """Change some settings of a group on every broker that has it. Other settings stay unchanged.
 
         Returns:
             The new configuration by broker name.
 
         Raises:
             ClientError: no broker has the group.
-            ConfigError: there is no such setting.
+            ConfigError: a setting does not exist.
         """
         configs = await self.config(group)
         if not configs:
             raise ClientError(f"no broker has group {group}; create it first")
         masters = await self._reach.masters()
         for name, config in configs.items():
-            # Brokers read attributes as a list of changes: without one they keep what is there.
+            # Brokers read attributes as a list of changes, so an empty list leaves them unchanged.
             config.attributes = {}
             for setting, value in settings.items():
                 if setting not in SubscriptionGroupConfig.__dataclass_fields__ or setting == "group_name":
@@ -214,14 +214,14 @@ class Groups:
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> None:
-        """Delete a group from every broker of a cluster, or of all.
+        """Delete a group from every broker of a cluster, or of all clusters.
 
         Args:
-            group: its name.
-            remove_offsets: also how far it has consumed.
-            remove_topics: also its retry and dead letter topics, with the messages in them.
-            cluster: the cluster to delete it from.
-            broker_addr: one broker alone.
+            group: name of the group.
+            remove_offsets: whether to delete its offsets.
+            remove_topics: whether to delete its retry and dead-letter topics with their messages.
+            cluster: the cluster to delete the group from; None takes all clusters.
+            broker_addr: address of the only broker to change; None takes all brokers.
         """
         addresses = [broker_addr] if broker_addr else list((await self._reach.masters(cluster)).values())
 
@@ -244,11 +244,11 @@ class Groups:
     # --- members ---------------------------------------------------------------------------------------------
 
     async def connections(self, group: str, *, broker_addr: str | None = None) -> ConsumerConnection | None:
-        """The group's connected members and what they subscribe to; None when nobody is connected.
+        """Return the group's connected members and their subscriptions; None when no member is connected.
 
         Args:
             group: the group.
-            broker_addr: ask one broker alone.
+            broker_addr: address of the only broker to ask; None asks all brokers.
         """
         addresses = [broker_addr] if broker_addr else (await self._masters_of_group(group)).values()
         merged: ConsumerConnection | None = None
@@ -264,12 +264,12 @@ class Groups:
         return merged
 
     async def running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
-        """What a connected member reports about itself (wire.md §7.11).
+        """Return the report of a connected member about itself (wire.md §7.11).
 
         Args:
             group: the group.
             client_id: the member.
-            stack: whether it adds a dump of its threads.
+            stack: whether the report includes a dump of the member's threads.
         """
         failure: TianzhouError | None = None
         for address in (await self._masters_of_group(group)).values():
@@ -287,7 +287,7 @@ class Groups:
         raise failure or ClientError(f"no broker knows member {client_id} of group {group}")
 
     async def consume_directly(self, group: str, client_id: str, offset_msg_id: str, topic: str) -> DirectConsumption:
-        """Have a connected member consume one message at once, outside its queues (wire.md §7.12).
+        """Let a connected member consume one message at once, outside its queues (wire.md §7.12).
 
         Args:
             group: the group.
@@ -307,7 +307,7 @@ class Groups:
         )
 
     async def _masters_of_group(self, group: str) -> dict[str, str]:
-        """The brokers with the group's retry topic; all of them when it has none."""
+        """Return the brokers with the group's retry topic, or all brokers when it has none."""
         route = await self._reach.route(names.retry_topic(group))
         masters = masters_among(route.broker_datas) if route is not None else {}
         return masters or await self._reach.masters()
@@ -315,12 +315,12 @@ class Groups:
     # --- lag -------------------------------------------------------------------------------------------------
 
     async def lag(self, group: str, topic: str | None = None, *, clients: bool = False) -> GroupLag:
-        """How far a group is behind, queue by queue; for offline groups as well.
+        """Return a group's lag queue by queue, also for a group without connected members.
 
         Args:
             group: the group.
-            topic: one topic; None takes all the group has consumed.
-            clients: also find out which member reads which queue, which asks every member.
+            topic: one topic; None takes all topics that the group has consumed.
+            clients: whether to find the member that reads each queue, which requires a request to every member.
 
         Raises:
             ClientError: the topic does not exist.
@@ -370,29 +370,31 @@ class Groups:
         queues: Collection[MessageQueue] | None = None,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
-        """Have a group continue elsewhere in a topic, whether its members are connected or not.
+        """Move a group to other offsets in a topic, with or without connected members.
 
         Give exactly one of the four destinations, or `to_offsets`. Connected members of a RocketMQ 5 broker or of
-        Tianzhou move at their next pull; those of a 4.x broker after about ten seconds.
+        Tianzhou move at their next pull. Connected members of a 4.x broker move after about ten seconds.
 
         Args:
             group: the group.
             topic: the topic.
-            to_time_ms: to the first message stored at or after this time, milliseconds since the epoch.
-            to_offset: to this offset, which each of the queues has to hold.
-            to_earliest: to the first message there is.
-            to_latest: behind the last message there is.
-            to_offsets: offset by queue; a queue whose range ends before that offset takes the end of its range. Beside
-                a destination these are the offsets of an earlier dry run: they replace the destination, except where
-                a broker passes the reset on to connected members: a 4.x broker, or useServerSideResetOffset=false.
-            queues: only these queues; None takes all of `to_offsets`, or of the topic beside a destination.
-            dry_run: only tell what would happen.
+            to_time_ms: destination: the first message stored at or after this time, in ms since the epoch.
+            to_offset: destination: this offset, which must be within the range of each queue.
+            to_earliest: destination: the first stored message.
+            to_latest: destination: behind the last stored message.
+            to_offsets: offset by queue; a queue whose range ends before the offset gets the end of its range. Together
+                with a destination, these are the offsets of an earlier dry run. They replace the destination, except
+                where a broker passes the reset on to connected members: a 4.x broker, or
+                useServerSideResetOffset=false.
+            queues: the queues to reset; None takes all queues of `to_offsets`, or of the topic when a destination is
+                given.
+            dry_run: whether to return the changes without making them.
 
         Returns:
-            The queues with the group's offset before and afterwards.
+            The queues with the group's offsets before and after the reset.
 
         Raises:
-            ClientError: none or several destinations are given, the topic or a queue does not exist, or a broker that
+            ClientError: no destination or several are given, the topic or a queue does not exist, or a broker that
                 passes resets on to connected members cannot move them there.
             OffsetOutsideQueue: `to_offset` is below the first offset of a queue or above the offset behind its last
                 message. Nothing was changed.
@@ -437,6 +439,6 @@ class Groups:
         for name, address in masters.items():
             ours = [change for change in changes if change.queue.broker_name == name]
             if ours:
-                # Only a reset of all queues has a form that old brokers understand.
+                # Only a reset of all queues has a form that old brokers support.
                 await self._resets.carry_out(address, group, topic, ours, timestamp if queues is None else None)
         return changes

@@ -1,4 +1,4 @@
-"""Messages: find them by id, key or position (wire.md §7.5, traps.md 12 and 13)."""
+"""Queries for messages by id, key or position (wire.md §7.5, traps.md 12 and 13)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Messages:
     """Queries for messages.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -44,15 +44,15 @@ class Messages:
         self._groups = Groups(reach)
 
     async def view(self, topic: str, msg_id: str, failures: dict[str, str] | None = None) -> MessageExt:
-        """Return a message by either of its ids.
+        """Return a message by its unique key or its offset id.
 
         Args:
-            topic: its topic.
-            msg_id: the unique key that the producer gave it, or its offset id.
+            topic: topic of the message.
+            msg_id: the unique key that the producer assigned, or the offset id.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
-            ClientError: there is none.
+            ClientError: there is no such message.
         """
         found = await self.all_by_unique_key(topic, msg_id, failures)
         if found:
@@ -66,16 +66,16 @@ class Messages:
             ) from error
 
     async def by_offset_id(self, offset_msg_id: str, *, topic: str | None = None) -> MessageExt:
-        """The message at an offset id, from the broker the id names.
+        """Return the message with an offset id, from the broker that the id names.
 
         Args:
-            offset_msg_id: the id.
-            topic: its topic, which some brokers check permissions by.
+            offset_msg_id: the offset id.
+            topic: topic of the message; some brokers check permissions by it.
 
         Raises:
-            ClientError: the id names no broker the name server knows.
-            BrokerError: the broker holds no message there.
-            ProtocolError: it is no offset id.
+            ClientError: the name server does not know the broker that the id names.
+            BrokerError: the broker has no message at this offset.
+            ProtocolError: the id is no offset id.
         """
         host, port, offset = parse_offset_msg_id(offset_msg_id)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -98,7 +98,7 @@ class Messages:
         return message_inside(self._reach.instance.namespace, message)
 
     async def by_unique_key(self, topic: str, unique_key: str) -> MessageExt | None:
-        """The first message with a unique key, None when there is none.
+        """Return the first message with a unique key; None when there is none.
 
         Raises:
             ClientError: the topic does not exist.
@@ -108,7 +108,7 @@ class Messages:
     async def all_by_unique_key(
         self, topic: str, unique_key: str, failures: dict[str, str] | None = None
     ) -> list[MessageExt]:
-        """Return all messages with a unique key, the oldest first: a message that was sent again keeps its key.
+        """Return all messages with a unique key, the oldest first. A message that was sent again has the same key.
 
         Args:
             topic: the topic.
@@ -132,14 +132,14 @@ class Messages:
         end_ms: int = FOREVER_MS,
         failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
-        """The messages with a business key, oldest first.
+        """Return the messages with a business key, the oldest first.
 
         Args:
             topic: the topic.
             key: one key, as in `Message.keys`.
-            max_num: maximum messages of each broker; brokers give at most 64.
-            begin_ms: stored at or after this time, milliseconds since the epoch.
-            end_ms: stored at or before this time.
+            max_num: maximum number of messages from each broker; brokers return at most 64.
+            begin_ms: earliest store time, in ms since the epoch, inclusive.
+            end_ms: latest store time, in ms since the epoch, inclusive.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
@@ -185,7 +185,7 @@ class Messages:
         return [message_inside(namespace, message) for messages in found.values() for message in messages]
 
     async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset a queue holds and the one its next message will get."""
+        """Return the first offset and the next offset of a queue."""
         address, remoting = await self._reach.instance.master(queue.broker_name, queue.topic), self._reach.remoting
         low, high = await asyncio.gather(
             rpc.min_offset(remoting, address, queue), rpc.max_offset(remoting, address, queue)
@@ -193,22 +193,22 @@ class Messages:
         return low, max(low, high)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset of a queue whose message was stored at or after a time, milliseconds since the epoch."""
+        """Return the first offset of a queue whose message was stored at or after a time in ms since the epoch."""
         address = await self._reach.instance.master(queue.broker_name, queue.topic)
         return await rpc.search_offset(self._reach.remoting, address, queue, timestamp_ms)
 
     async def read(
         self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32
     ) -> PullResult:
-        """Read from a queue once, as no consumer: nothing is committed.
+        """Read once from a queue without a consumer group's offset: nothing is committed.
 
         Args:
             queue: the queue.
-            offset: the first wanted offset.
-            expression: tags, as `TagA || TagB`.
-            max_messages: maximum of messages.
+            offset: offset of the first message to read.
+            expression: tags, such as `TagA || TagB`.
+            max_messages: maximum number of messages.
         """
-        # What parses expressions is not for those who read no queue: commands start sooner without.
+        # Imported here because parsing expressions is slow to load. Commands that read no queue start faster.
         from tianzhou.client.consumer import pulling
         from tianzhou.client.consumer.subscription import build_subscription
 
@@ -235,7 +235,7 @@ class Messages:
         return PullResult(raw.status, raw.next_offset, raw.min_offset, raw.max_offset, chosen)
 
     async def tracks(self, message: MessageExt, failures: dict[str, str] | None = None) -> list[MessageTrack]:
-        """Return what became of a message in every group that consumes its topic.
+        """Return the consumption state of a message in every group that consumes its topic.
 
         Args:
             message: the message.
@@ -273,14 +273,14 @@ class Messages:
     ) -> list[MessageExt]:
         """Return the newest messages of a topic within a time range, the newest first.
 
-        The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`.
-        For those before them, ask again up to the last one's store time.
+        The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`. To
+        get earlier messages, query again with `end_ms` set to the store time of the last message.
 
         Args:
             topic: the topic.
-            begin_ms: stored at or after this time, milliseconds since the epoch.
-            end_ms: stored at or before this time.
-            limit: most messages.
+            begin_ms: earliest store time, in ms since the epoch, inclusive.
+            end_ms: latest store time, in ms since the epoch, inclusive.
+            limit: maximum number of messages.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
@@ -291,7 +291,7 @@ class Messages:
         async def part(queue: MessageQueue, address: str) -> Tail:
             async with turn:
                 low, high = await self.bounds(queue)
-                # Brokers of RocketMQ 4 know no upper side, and answer with a neighbour of the message that is meant.
+                # Brokers of RocketMQ 4 ignore the boundary type and may return the offset next to the right one.
                 if begin_ms > 0 and low < high:
                     low = max(low, await rpc.search_offset(remoting, address, queue, begin_ms) - 1)
                 if end_ms < FOREVER_MS and low < high:
@@ -305,7 +305,7 @@ class Messages:
             by_broker.setdefault(queue.broker_name, []).append(queue)
 
         async def parts(name: str, address: str) -> list[Tail]:
-            # The first queue shows whether the broker answers, so that a hung broker costs one time limit.
+            # The first queue shows whether the broker answers, so a hung broker costs only one timeout.
             first, *others = by_broker[name]
             return [await part(first, address), *await asyncio.gather(*(part(one, address) for one in others))]
 
@@ -317,15 +317,15 @@ class Messages:
     async def newest_records(
         self, topic: str, each: int, *, most_bytes: int = MOST_BYTES
     ) -> list[tuple[MessageQueue, int, int, list[bytes]]]:
-        """The newest records of every queue of a topic as they are on the wire, for whoever makes columns of them.
+        """Return the newest records of every queue of a topic in wire format, for callers that decode them to columns.
 
         Args:
             topic: the topic.
-            each: most messages of each queue.
-            most_bytes: most bytes of records altogether.
+            each: maximum number of messages per queue.
+            most_bytes: maximum total size of the records, in bytes.
 
         Returns:
-            By queue: the queue, the first offset wanted, the one after the last, and the records (wire.md §5).
+            By queue: the queue, the first offset, the offset after the last, and the records (wire.md §5).
 
         Raises:
             ClientError: the topic does not exist, or none of its brokers has a master.
@@ -340,7 +340,7 @@ class Messages:
         return found
 
     async def _queues(self, topic: str) -> list[tuple[MessageQueue, str]]:
-        """The queues of a topic and their masters."""
+        """Return the queues of a topic with their masters' addresses."""
         masters = await self._reach.masters_of(topic)
         route = await self._reach.existing_route(topic)
         return [
@@ -352,11 +352,11 @@ class Messages:
     async def trace(
         self, msg_id: str, *, trace_topic: str = TRACE_TOPIC, failures: dict[str, str] | None = None
     ) -> list[TraceRecord]:
-        """What producers and consumers have noted about a message, by time; they note it when they are told to trace.
+        """Return the trace records of a message by time. Clients write them only when tracing is enabled.
 
         Args:
-            msg_id: its unique key.
-            trace_topic: where they note it.
+            msg_id: unique key of the message.
+            trace_topic: the topic of the trace records.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
@@ -367,6 +367,6 @@ class Messages:
         return in_order(record for record in records if record.msg_id == msg_id)
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """The message at an offset of a queue, None when the queue holds none there."""
+        """Return the message at an offset of a queue; None when the queue has no message there."""
         found = await self.read(queue, offset, max_messages=1)
         return next((message for message in found.messages if message.queue_offset == offset), None)

@@ -17,16 +17,16 @@ from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
 
 LATEST_TIMESTAMP: Final = -1
 SERVER_SIDE: Final = "useServerSideResetOffset"
-"""Key of a broker's configuration: whether it stores resets and answers the next pull with them."""
+"""Key of a broker's configuration: whether the broker stores resets and answers the next pull with them."""
 OF_OLD_BROKERS: Final = "which brokers before 5.0 can only reset by time"
 OF_PASSING_BROKERS: Final = "which brokers with useServerSideResetOffset=false can only reset by time"
 
 
 class OffsetResets:
-    """Carries out resets at brokers of all versions.
+    """Resets of offsets at brokers of all versions.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
         connections: returns the connected members of a group; None when no member is connected.
     """
 
@@ -40,7 +40,7 @@ class OffsetResets:
         """Move a group to new offsets at one broker.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
             group: the group.
             topic: the topic.
             changes: the queues of the broker with their new offsets.
@@ -100,9 +100,9 @@ class OffsetResets:
     async def _order(
         self, address: str, group: str, topic: str, timestamp: int | None, change: OffsetChange | None = None
     ) -> dict[MessageQueue, int] | None:
-        """Have the broker reset, and return the offsets of its reply; None when it needs members and has none.
+        """Send a reset request and return the offsets of the reply; None when the broker needs members and has none.
 
-        A broker that passes resets on ignores the queue and the offset of `change`, and takes `timestamp`.
+        A broker that passes resets on ignores the queue and the offset of `change`, and uses `timestamp`.
         """
         try:
             reply = await self._reach.call(
@@ -116,7 +116,7 @@ class OffsetResets:
                 offset=None if change is None else change.after,
             )
         except BrokerError as error:
-            # 206: nobody is connected. 26 and 1: the group has never consumed here; its offset can be set all the same.
+            # 206: no member is connected. 26 and 1: the group has never consumed here, but its offset can be set.
             if error.code in {
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

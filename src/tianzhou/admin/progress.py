@@ -1,4 +1,4 @@
-"""How far consumer groups are: lag by queue, and what a reset changes. Pure."""
+"""Progress of consumer groups: lag by queue, and the changes of a reset. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tianzhou.model import MessageQueue
 
 @dataclass(slots=True, frozen=True)
 class QueueLag:
-    """How far a group is behind on one queue.
+    """A group's lag in one queue.
 
     Attributes:
         queue: the queue.
-        broker_offset: the offset its next message will get.
-        consumer_offset: the next offset the group will consume.
-        pull_offset: the next offset the group will pull; 0 from brokers of RocketMQ 4.
-        last_timestamp: store time of the last message consumed, milliseconds since the epoch; 0 for none.
-        client_id: the member that reads it, None when nobody does or it is not known.
+        broker_offset: the next offset that the queue will assign.
+        consumer_offset: the next offset that the group will consume.
+        pull_offset: the next offset that the group will pull; 0 from brokers of RocketMQ 4.
+        last_timestamp: store time of the last consumed message, in ms since the epoch; 0 for none.
+        client_id: the member that reads the queue; None when no member reads it, or when the member is unknown.
     """
 
     queue: MessageQueue
@@ -31,21 +31,21 @@ class QueueLag:
 
     @property
     def inflight(self) -> int:
-        """Messages pulled and not yet consumed."""
+        """Messages that are pulled and not yet consumed."""
         return max(0, self.pull_offset - self.consumer_offset)
 
     @property
     def lag(self) -> int:
-        """Messages stored and not yet consumed."""
+        """Messages that are stored and not yet consumed."""
         return max(0, self.broker_offset - self.consumer_offset)
 
 
 @dataclass(slots=True)
 class GroupLag:
-    """How far a group is behind.
+    """A group's lag in all queues.
 
     Attributes:
-        group: its name.
+        group: name of the group.
         queues: one entry per queue, sorted.
         consume_tps: messages consumed per second.
     """
@@ -56,18 +56,18 @@ class GroupLag:
 
     @property
     def total(self) -> int:
-        """Messages of all queues, stored and not yet consumed."""
+        """Messages of all queues that are stored and not yet consumed."""
         return sum(entry.lag for entry in self.queues)
 
 
 @dataclass(slots=True, frozen=True)
 class OffsetChange:
-    """What a reset does, or would do, to one queue.
+    """The change of one queue's offset by a reset or a dry run.
 
     Attributes:
         queue: the queue.
-        before: the group's offset before, None when it had none.
-        after: the group's offset afterwards.
+        before: the group's offset before; None when it had none.
+        after: the group's offset after.
     """
 
     queue: MessageQueue
@@ -86,14 +86,14 @@ class OffsetChange:
 
 
 def check_offset(offset: int, held: Iterable[tuple[MessageQueue, int, int]]) -> None:
-    """Refuse an offset that a queue does not hold.
+    """Raise an error when a queue does not hold an offset.
 
     Args:
-        offset: the next offset that a group is to consume.
+        offset: the next offset that a group will consume.
         held: queues with their first offset and the offset behind their last message.
 
     Raises:
-        OffsetOutsideQueue: the offset is below the first one or above the last one of a queue; the text has the ranges.
+        OffsetOutsideQueue: the offset is outside the range of a queue; the text has the ranges.
     """
     missing = [
         f"queue {queue.queue_id} of topic {queue.topic} at {queue.broker_name} holds {low} to {high}"

@@ -1,4 +1,4 @@
-"""Carries out a change of a topic's queue numbers, in the order that `queue_numbers` decides."""
+"""Execution of a change of a topic's queue numbers, in the order that `queue_numbers` decides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tianzhou.model import MessageQueue
 from tianzhou.model.subscription import MessageModel
 
 QUEUES_AT_ONCE: Final = 100
-"""Maximum number of requests for the end of a queue that are sent at the same time."""
+"""Maximum number of concurrent requests for the end of a queue."""
 
 
 class QueueChange:
@@ -38,7 +38,7 @@ class QueueChange:
         topic: name of the topic.
         read: wanted number of read queues; None leaves each broker's number.
         write: wanted number of write queues; None leaves each broker's number.
-        brokers: names of the brokers to change; None for all that have the topic.
+        brokers: names of the brokers to change; None for all brokers that have the topic.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class QueueChange:
         self._topic, self._read, self._write, self._brokers = topic, read, write, brokers
 
     async def plan(self) -> QueuePlan:
-        """Return the plan of the change, from the numbers that the brokers have now.
+        """Return the plan of the change, based on the brokers' present numbers.
 
         Raises:
-            ClientError: the topic does not exist, or not on one of the brokers.
+            ClientError: the topic does not exist, or does not exist on one of the brokers.
         """
         configs = await self._topics.config(self._topic)
         if not configs:
@@ -74,7 +74,7 @@ class QueueChange:
         return QueuePlan(self._topic, numbers, dropped_queues(numbers, stats.offset_table, lags))
 
     async def _lags(self, numbers: Mapping[str, tuple[QueueNumbers, QueueNumbers]]) -> dict[str, list[QueueLag]]:
-        """Return the unread queues that go, by group."""
+        """Return the unread queues that will be dropped, by group."""
         found: dict[str, list[QueueLag]] = {}
         for group in await self._topics.groups(self._topic):
             lag = await self._groups.lag(group, self._topic)
@@ -88,10 +88,10 @@ class QueueChange:
         return members is not None and members.message_model is MessageModel.BROADCASTING
 
     async def run(self, drop_unread: bool) -> QueuePlan:
-        """Carry out the steps, and return the plan of the steps that are left.
+        """Run the steps, and return the plan of the remaining steps.
 
         Args:
-            drop_unread: whether queues go with their unread messages.
+            drop_unread: whether to drop queues that have unread messages.
 
         Raises:
             ClientError: see `plan`.
@@ -112,7 +112,7 @@ class QueueChange:
             await self._topics.update(self._topic, write_queue_nums=number, brokers=named)
 
     async def _cut(self, step: QueueStep, drop_unread: bool) -> None:
-        """Take the queues away that groups have consumed, and give them back when a message came meanwhile."""
+        """Drop the queues that groups have consumed, and restore a broker's queues when a message arrived meanwhile."""
         plan = await self.plan()  # producers have stored messages since the plan was made
         brokers = [one for one in step.brokers if drop_unread or not plan.unread([one])]
         if not brokers:

@@ -1,4 +1,4 @@
-"""Changes of a topic's queue numbers: the order of the steps, the queues that go, and their unread messages. Pure."""
+"""Changes of a topic's queue numbers: the order of the steps, the dropped queues, and their unread messages. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class QueueNumbers(NamedTuple):
 
 
 class QueueUse(StrEnum):
-    """The two uses of queues whose numbers a topic's configuration has."""
+    """The two uses of queues; a topic's configuration has a number of queues for each."""
 
     READ = "read"
     WRITE = "write"
@@ -33,13 +33,13 @@ class QueueUse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueStep:
-    """One step of a change: it sets one of the two numbers on some brokers.
+    """One step of a change, which sets one of the two numbers on some brokers.
 
     Attributes:
         use: whether the step sets the number of read queues or of write queues.
         number: the number after the step.
         brokers: names of the brokers that get the number.
-        cuts_reading: whether queues go with this step. Unread messages in them are out of reach after it.
+        cuts_reading: whether the step drops queues. Consumers cannot read unread messages in dropped queues.
     """
 
     use: QueueUse
@@ -50,14 +50,14 @@ class QueueStep:
 
 @dataclass(frozen=True, slots=True)
 class DroppedQueue:
-    """A queue that goes with a change.
+    """A queue that a change drops.
 
     Attributes:
         broker_name: name of its broker.
         queue_id: number of the queue.
-        messages: messages that it holds.
-        next_offset: the offset that its next message will get.
-        unread: unread messages by group, of groups that have any.
+        messages: number of stored messages.
+        next_offset: the next offset that the queue will assign.
+        unread: number of unread messages by group, for groups that have any.
     """
 
     broker_name: str
@@ -74,7 +74,7 @@ class QueuePlan:
     Attributes:
         topic: name of the topic.
         numbers: present numbers and wanted numbers by broker name.
-        dropped: queues that go, in the order of brokers and numbers.
+        dropped: queues that the change drops, in the order of brokers and queue numbers.
     """
 
     topic: str
@@ -83,11 +83,11 @@ class QueuePlan:
 
     @property
     def steps(self) -> tuple[QueueStep, ...]:
-        """The steps, in their order; none when all brokers have the wanted numbers."""
+        """The steps in order; empty when all brokers have the wanted numbers."""
         return queue_steps(self.numbers)
 
     def unread(self, brokers: Collection[str] | None = None) -> dict[str, int]:
-        """Return the unread messages of the queues that go, by group.
+        """Return the number of unread messages in the dropped queues, by group.
 
         Args:
             brokers: names of the brokers whose queues count; None for all.
@@ -103,8 +103,8 @@ class QueuePlan:
 def queue_steps(numbers: Mapping[str, tuple[QueueNumbers, QueueNumbers]]) -> tuple[QueueStep, ...]:
     """Return the steps of a change, in their order.
 
-    More queues are read before they are written, and queues are no longer written before they are no longer read. So a
-    message that is stored meanwhile is always in a queue that consumers read.
+    Read queues are added before write queues, and write queues are removed before read queues. So a message that is
+    stored meanwhile is always in a queue that consumers read.
 
     Args:
         numbers: present numbers and wanted numbers by broker name.
@@ -127,7 +127,7 @@ def queue_steps(numbers: Mapping[str, tuple[QueueNumbers, QueueNumbers]]) -> tup
 def wanted_numbers(
     present: Mapping[str, QueueNumbers], read: int | None, write: int | None, brokers: Collection[str] | None = None
 ) -> dict[str, tuple[QueueNumbers, QueueNumbers]]:
-    """Return present numbers and wanted numbers of each broker that the change is about.
+    """Return the present and wanted numbers of each broker that is changed.
 
     Args:
         present: present numbers by broker name.
@@ -147,12 +147,12 @@ def dropped_queues(
     offsets: Mapping[MessageQueue, TopicOffset],
     lags: Mapping[str, Iterable[QueueLag]],
 ) -> list[DroppedQueue]:
-    """Return the queues that are read now and will not be read after a change.
+    """Return the queues that a change drops: consumers read them now and will not read them after it.
 
     Args:
         numbers: present numbers and wanted numbers by broker name.
         offsets: first and next offset of the topic's queues.
-        lags: progress in the topic's queues by group, without groups that broadcast: their members store the offsets.
+        lags: progress in the topic's queues by group, without broadcasting groups, whose members store the offsets.
     """
     unread: dict[MessageQueue, dict[str, int]] = {}
     for group, queues in sorted(lags.items()):

@@ -1,4 +1,4 @@
-"""Read messages of queues by position, bounded in number and bytes: a range, and a queue from its end backwards."""
+"""Bounded reads of queues by position: a range of offsets, and a queue from its end backwards."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from tianzhou.wire.delivered import body_sizes
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 CHUNK = 32
-"""Messages by which a queue is read backwards."""
+"""Number of messages per step of a backward read."""
 MOST_AT_ONCE = 1_024
-"""Messages asked for at once; brokers give as many as they are set to."""
+"""Maximum number of messages to request at once; a broker may return fewer."""
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 64 << 20
-"""Maximum bytes of records and their bodies that one query reads; the query returns the messages up to this size. A
+"""Maximum bytes of records and their bodies that one query reads. The query returns the messages up to this size. A
 compressed body counts with its stored size, because the message unpacks it only at an access."""
 AT_ONCE = 16
-"""Queues read at the same time."""
+"""Maximum number of queues that are read at the same time."""
 _GOES_ON = frozenset({PullStatus.FOUND, PullStatus.NO_MATCHED_MSG, PullStatus.OFFSET_ILLEGAL})
 
 
 class ReadAllowance:
-    """Bytes of records that may still be read.
+    """A budget of record bytes that a query may read.
 
     Args:
-        left: how many.
+        left: remaining bytes.
     """
 
     def __init__(self, left: int = MOST_BYTES) -> None:
         self.left = left
 
     def is_spent(self) -> bool:
-        """Whether nothing more may be read."""
+        """Whether the budget is used up."""
         return self.left <= 0
 
 
 async def pull_records(
     reach: Reach, address: str, queue: MessageQueue, begin: int, end: int, allowance: ReadAllowance
 ) -> list[bytes]:
-    """The records of offsets from `begin` until before `end`, as pulls bring them (wire.md §5).
+    """Return the records of offsets from `begin` to before `end`, one piece per pull (wire.md §5).
 
-    The last piece may hold records behind the range; pieces end early when the allowance is spent.
+    The last piece may contain records behind the range. The pieces end early when the allowance is spent.
 
     Args:
-        reach: asks the broker.
-        address: the broker.
+        reach: sends the requests.
+        address: address of the broker.
         queue: the queue.
         begin: first offset.
         end: offset after the last one.
-        allowance: bytes that may be read.
+        allowance: budget of bytes to read.
     """
-    # What parses expressions is not for those who read no queue: commands start sooner without.
+    # Imported here because parsing expressions is slow to load. Commands that read no queue start faster.
     from tianzhou.client.consumer import pulling
     from tianzhou.client.consumer.subscription import build_subscription
 
@@ -84,7 +84,10 @@ async def pull_records(
 async def read_range(
     reach: Reach, address: str, queue: MessageQueue, begin: int, end: int, allowance: ReadAllowance
 ) -> list[MessageExt]:
-    """The messages of offsets from `begin` until before `end`, in order; arguments as of `pull_records`."""
+    """Return the messages of offsets from `begin` to before `end`, in order.
+
+    The arguments are those of `pull_records`.
+    """
     from tianzhou.client.consumer import pulling
 
     instance = reach.instance
@@ -108,16 +111,16 @@ class Tail:
     """A part of a queue, read backwards.
 
     Args:
-        reach: asks the broker.
-        address: the broker.
+        reach: sends the requests.
+        address: address of the broker.
         queue: the queue.
         begin: first offset of the part.
-        end: offset after its last one.
-        begin_ms: messages stored before this time are left out.
-        end_ms: those stored after this time as well.
+        end: offset after the last one of the part.
+        begin_ms: earliest store time in ms; earlier messages are skipped.
+        end_ms: latest store time in ms; later messages are skipped.
 
     Attributes:
-        messages: those at hand, the newest last.
+        messages: the messages that are read and not yet taken, the newest last.
     """
 
     def __init__(
@@ -134,30 +137,30 @@ class Tail:
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is left to be read."""
+        """Whether the whole part is read."""
         return self._begin >= self._end
 
     async def fill(self, chunk: int, allowance: ReadAllowance) -> None:
-        """Have messages at hand, if there are any; nothing changes when the allowance does not do for a chunk."""
+        """Read messages into `messages` if it is empty. Leave it empty when the allowance is too small for a chunk."""
         while not self.messages and not self.is_read and not allowance.is_spent():
             start = max(self._begin, self._end - chunk)
             found = await read_range(self._reach, self._address, self._queue, start, self._end, allowance)
             if allowance.is_spent():
-                return  # the newest of them may be missing
+                return  # the newest messages of the chunk may be missing
             self.messages = [one for one in found if self._begin_ms <= one.store_timestamp <= self._end_ms]
             self._end = start
 
 
 async def newest_first(tails: Sequence[Tail], limit: int, allowance: ReadAllowance) -> list[MessageExt]:
-    """The newest messages of several queues by store time, the newest first; fewer when the allowance is spent.
+    """Return the newest messages of several queues by store time, the newest first.
 
     Args:
         tails: the queues.
-        limit: most messages.
-        allowance: bytes that may be read.
+        limit: maximum number of messages; fewer are returned when the allowance is spent.
+        allowance: budget of bytes to read.
 
     Raises:
-        ClientError: it is spent before the first of them is certain.
+        ClientError: the allowance is spent before the newest message is known.
     """
     turn, chunk = asyncio.Semaphore(AT_ONCE), min(CHUNK, -(-limit // max(len(tails), 1)))
 

@@ -1,4 +1,4 @@
-"""Whom to ask: the brokers of a cluster or of a topic, and all name servers."""
+"""Addressees of administration requests: the brokers of a cluster or of a topic, and all name servers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Codec(Protocol[T_co]):
-    """One of `tianzhou.wire.bodies`."""
+    """A body codec of `tianzhou.wire.bodies`."""
 
     def loads(self, data: bytes | memoryview) -> T_co:
-        """The value a body holds."""
+        """Decode a body."""
 
 
 class Reach:
-    """Requests to the right servers.
+    """Administration requests to brokers and name servers.
 
     Args:
         instance: connections and routes.
-        timeout_ms: limit of each request.
+        timeout_ms: limit of each request, in ms.
     """
 
     def __init__(self, instance: ClientInstance, timeout_ms: int) -> None:
@@ -43,35 +43,36 @@ class Reach:
 
     @property
     def remoting(self) -> RemotingClient:
-        """Carries the requests."""
+        """The client that sends the requests."""
         return self.instance.remoting
 
     async def call(self, address: str, code: int, *, body: bytes = b"", **header: Any) -> Command:
-        """A successful reply of one server.
+        """Send a request to one server, and return its successful reply.
 
         Raises:
-            BrokerError: the answer's code is not 0.
-            RemotingError: there was no answer.
+            BrokerError: the reply's code is not 0.
+            RemotingError: the server did not answer.
         """
         return await rpc.call(self.remoting, address, code, body=body, timeout_ms=self.timeout_ms, **header)
 
     async def load(self, address: str, code: int, codec: Codec[T], **header: Any) -> T:
-        """The decoded body of a successful reply of one server; raises as `call`."""
+        """Send a request to one server, and return the decoded body of its reply. Raise the errors of `call`."""
         return codec.loads((await self.call(address, code, **header)).body)
 
     async def load_each(self, addresses: Iterable[str], code: int, codec: Codec[T], **header: Any) -> dict[str, T]:
-        """`load` from several servers at the same time, see `each`."""
+        """Send a request to several servers as `each` does, and return the decoded bodies by address."""
         return await self.each(addresses, lambda address: self.load(address, code, codec, **header))
 
     async def ask_name_server(self, code: int, **header: Any) -> Command:
-        """A successful reply of a name server."""
+        """Send a request to a name server, and return its successful reply."""
         return check(await self.instance.ask_name_server(code, timeout_ms=self.timeout_ms, **header))
 
     async def each_name_server(self, code: int, *, body: bytes = b"", **header: Any) -> dict[str, Command]:
-        """A successful reply of every name server, by address. All get the request at the same time.
+        """Send a request to all name servers at the same time, and return their successful replies by address.
 
         Raises:
-            TianzhouError: one of them refuses or does not answer. The text names the ones that carried the request out.
+            TianzhouError: a name server refuses or does not answer. The text names the servers that carried out the
+                request.
         """
 
         async def ask(address: str) -> Command | TianzhouError:
@@ -94,7 +95,7 @@ class Reach:
         return replies
 
     async def each(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-        """Query several servers at the same time; the first failure is raised when all have answered."""
+        """Query several servers at the same time. Raise the first failure after all have answered."""
         keys = list(dict.fromkeys(addresses))
         results = await asyncio.gather(*(ask(address) for address in keys), return_exceptions=True)
         found: dict[str, T] = {}
@@ -110,13 +111,13 @@ class Reach:
         """Query several brokers at the same time.
 
         Args:
-            masters: addresses by broker name.
-            ask: queries a broker; its name and address.
-            failures: receives the reason of each broker that does not answer, by name. The others' answers are
-                returned then. None raises the first failure instead.
+            masters: masters' addresses by broker name.
+            ask: queries one broker; its arguments are the broker's name and address.
+            failures: receives the reason of each broker that does not answer, by name, and the answers of the other
+                brokers are returned. None raises the first failure instead.
 
         Raises:
-            TianzhouError: a broker refuses, or does not answer and `failures` is None.
+            TianzhouError: a broker refuses, or a broker does not answer and `failures` is None.
         """
         answers = await asyncio.gather(*(ask(*one) for one in masters.items()), return_exceptions=True)
         found: dict[str, T] = {}
@@ -130,15 +131,15 @@ class Reach:
         return found
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers the name server knows."""
+        """Return all brokers that the name server knows."""
         reply = await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return CLUSTER_INFO.loads(reply.body)
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerData]:
-        """The brokers of a cluster, or of all.
+        """Return the brokers of a cluster, or of all clusters.
 
         Raises:
-            ClientError: there is no such cluster, or no broker.
+            ClientError: the cluster does not exist, or no broker is registered.
         """
         info = await self.cluster_info()
         if cluster is None:
@@ -154,10 +155,10 @@ class Reach:
         return found
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Broker names and their masters' addresses, of a cluster or of all.
+        """Return the masters' addresses by broker name, for one cluster or all.
 
         Raises:
-            ClientError: there is no such cluster, or no broker has a master.
+            ClientError: the cluster does not exist, or no broker has a master.
         """
         found = await self.brokers(cluster)
         masters = masters_among(found)
@@ -167,11 +168,11 @@ class Reach:
         return masters
 
     async def route(self, topic: str) -> TopicRoute | None:
-        """A topic's route as the name server has it now, None when it does not exist."""
+        """Return a topic's present route from the name server; None when the topic does not exist."""
         return await self.instance.refresh_route(topic)
 
     async def existing_route(self, topic: str) -> TopicRoute:
-        """A topic's route as the name server has it now.
+        """Return a topic's present route from the name server.
 
         Raises:
             ClientError: the topic does not exist.
@@ -182,7 +183,7 @@ class Reach:
         return route
 
     async def masters_of(self, topic: str) -> dict[str, str]:
-        """Broker names and masters' addresses of a topic.
+        """Return the masters' addresses of a topic, by broker name.
 
         Raises:
             ClientError: the topic does not exist, or none of its brokers has a master.
@@ -193,12 +194,12 @@ class Reach:
         return masters
 
     async def delete_topic(self, topic: str, addresses: Iterable[str], cluster: str | None = None) -> None:
-        """Delete a topic from brokers, which need not have it, and from the name servers.
+        """Delete a topic from brokers and name servers. A broker without the topic is no error.
 
         Args:
-            topic: its name.
-            addresses: the brokers.
-            cluster: the cluster that name servers take it from; None for all.
+            topic: name of the topic.
+            addresses: addresses of the brokers.
+            cluster: the cluster from which name servers delete it; None for all clusters.
         """
 
         async def one(address: str) -> None:
@@ -209,7 +210,7 @@ class Reach:
         self.instance.routes.forget(topic)
 
     async def version(self, address: str) -> int:
-        """A server's version ordinal, as its replies carry it (wire.md §1.6)."""
+        """Return the ordinal of a server's version, which its replies carry (wire.md §1.6)."""
         if address not in self._versions:
             reply = await self.remoting.invoke(
                 address, rpc.request(RequestCode.GET_BROKER_RUNTIME_INFO), self.timeout_ms
@@ -219,17 +220,17 @@ class Reach:
 
 
 def masters_among(brokers: Iterable[BrokerData]) -> dict[str, str]:
-    """Names and masters' addresses of those brokers that have a master."""
+    """Return the masters' addresses by broker name, for the brokers that have a master."""
     return {broker.broker_name: broker.master for broker in brokers if broker.master is not None}
 
 
 async def unless_absent(work: Awaitable[T], default: U, *codes: int) -> T | U:
-    """The result of a request, or the default when the server answers that what was requested does not exist.
+    """Return the result of a request, or the default when the server replies that the requested object does not exist.
 
     Args:
         work: the request.
-        default: see above.
-        codes: the response codes that mean it; by default those for topics and groups.
+        default: result when the object does not exist.
+        codes: response codes that mean a missing object; by default those for topics and groups.
     """
     try:
         return await work

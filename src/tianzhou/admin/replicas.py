@@ -1,4 +1,4 @@
-"""Who follows whom in a group of brokers, and how far behind: read from what they say of their copies (907). Pure."""
+"""Replication state of brokers: masters, slaves and their lag, from the brokers' reports (907). Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tianzhou.wire.bodies.replication import HaStatus
 
 @dataclass(slots=True, frozen=True)
 class Lag:
-    """How far a slave's log is behind its master's.
+    """A slave's distance behind its master's log.
 
     Attributes:
-        lag_bytes: bytes of the log that it lacks.
-        messages: about how many messages these are, by their average size; None when that is unknown.
-        seconds: about how long the master takes to get so many, at its present rate; 0 when nothing is lacking, None
-            when messages do not come in now.
+        lag_bytes: missing bytes of the log.
+        messages: approximate number of missing messages, from their average size; None when that is unknown.
+        seconds: approximate time in which the master receives that many messages at its present rate; 0 when nothing is
+            missing, None when no messages come in.
     """
 
     lag_bytes: int
@@ -26,13 +26,13 @@ class Lag:
 
 @dataclass(slots=True, frozen=True)
 class Membership:
-    """A broker's place in its DLedger group (broker.md §19.1).
+    """A broker's state in its DLedger group (broker.md §19.1).
 
     Attributes:
-        member: its id, as `n0`.
+        member: member id, such as `n0`.
         role: `leader`, `follower` or `candidate`.
-        term: in which.
-        leader: id of the member that it follows, or its own; empty while it knows of none.
+        term: the current term.
+        leader: member id of the leader; empty while the leader is unknown.
     """
 
     member: str
@@ -42,10 +42,10 @@ class Membership:
 
 
 def membership_of(runtime: Mapping[str, str]) -> Membership | None:
-    """A broker's place in its group; None of a broker without one, and of Apache's, which do not say it.
+    """Return a broker's state in its DLedger group; None when it does not report one, as Apache's brokers.
 
     Args:
-        runtime: what the broker says about itself (wire.md §9.11).
+        runtime: the broker's report about itself (wire.md §9.11).
     """
     term = runtime.get("dLegerTerm", "")
     if not (term.isascii() and term.isdigit()):
@@ -55,26 +55,26 @@ def membership_of(runtime: Mapping[str, str]) -> Membership | None:
 
 
 def is_master(broker_id: int, copies: HaStatus | None) -> bool:
-    """Whether a broker is the one of its name that takes messages.
+    """Whether a broker is the one of its name that accepts messages.
 
     Args:
-        broker_id: 0 for a master.
-        copies: what it says of its copies; None when it does not tell, as those of RocketMQ 4.
+        broker_id: 0 for a master, at least 1 for a slave.
+        copies: its replication status; None when it does not report one, as brokers of RocketMQ 4.
     """
     return broker_id == 0 if copies is None else copies.master
 
 
 def lag_of(slave: HaStatus | None, master: HaStatus | None, master_runtime: Mapping[str, str]) -> Lag | None:
-    """How far a slave is behind; None when one of the two does not tell.
+    """Return a slave's lag; None when the slave or the master does not report its replication status.
 
     Args:
-        slave: what the slave says.
-        master: what its master says.
-        master_runtime: what the master says about itself otherwise (wire.md §9.11).
+        slave: replication status of the slave.
+        master: replication status of its master.
+        master_runtime: the master's report about itself (wire.md §9.11).
     """
     if slave is None or master is None or slave.master or not master.master:
         return None
-    # They were not asked in the same moment, so the slave may be the one with the newer figure.
+    # The two were queried at different moments, so the slave's figure may be newer than the master's.
     behind = max(master.master_commit_log_max_offset - slave.ha_client_runtime_info.max_offset, 0)
     size, rate = _number(master_runtime.get("putMessageAverageSize")), _number(master_runtime.get("putTps"))
     if not behind:

@@ -1,4 +1,4 @@
-"""Limits of senders that brokers keep: set, list, delete (docs/adr/0031)."""
+"""Send limits that brokers enforce: set, list, delete (docs/adr/0031)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.json_dialect import loads
 
 TABLE: Final = "sendLimitTable"
-"""Member of a broker's answer: limits by key."""
+"""Member of a broker's reply: limits by key."""
 REFUSED: Final = "refused"
-"""Member of a broker's answer: refused messages by key of the limit."""
+"""Member of a broker's reply: refused messages by key of the limit."""
 LIMITED_BY: Final = "sendsLimitedBy"
-"""Runtime figure of a broker: limits that have refused messages within the last minute, with the number of messages
-that each has refused since the start; missing without any."""
+"""Runtime figure of a broker: the limits that have refused messages within the last minute, each with its number of
+refusals since the start; missing without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """A limit at one broker.
+    """A send limit at one broker.
 
     Attributes:
-        broker_name: the broker.
+        broker_name: name of the broker.
         limit: the limit.
         refused: number of messages that it has refused since the start of the broker.
-        last_name: the topic, group or client that was refused last; empty without a refusal.
-        last_refused_ms: when that was, milliseconds since the epoch; 0 without a refusal.
+        last_name: the topic, group or client of the last refusal; empty without a refusal.
+        last_refused_ms: time of the last refusal, in ms since the epoch; 0 without a refusal.
     """
 
     broker_name: str
@@ -43,24 +43,24 @@ class LimitStatus:
 
 
 class SendLimits:
-    """Limits of senders. Each broker counts its own sends.
+    """Operations on send limits. Each broker counts its own sends.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
     async def set(self, limit: SendLimit, *, broker_name: str | None = None) -> list[str]:
-        """Set a limit at the brokers of all clusters, in the place of one of the same scope and name.
+        """Set a limit at the brokers of all clusters. It replaces a limit with the same scope and name.
 
         Args:
             limit: the limit.
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to change; None takes all.
 
         Returns:
-            Names of the brokers that have it.
+            Names of the brokers that have the limit now.
 
         Raises:
             TianzhouError: a broker refuses or does not answer; the text names the brokers that have the limit.
@@ -72,16 +72,16 @@ class SendLimits:
         """Delete a limit.
 
         Args:
-            scope: of the limit.
-            name: of its topic, group or client.
-            broker_name: one broker alone; None takes all.
+            scope: scope of the limit.
+            name: name of the limit's topic, group or client.
+            broker_name: name of the only broker to change; None takes all.
 
         Returns:
-            Names of the brokers that had it.
+            Names of the brokers that had the limit.
 
         Raises:
-            ClientError: no broker has it.
-            TianzhouError: a broker refuses or does not answer; the text names the brokers that have deleted it.
+            ClientError: no broker has the limit.
+            TianzhouError: a broker refuses or does not answer; the text names the brokers that have deleted the limit.
         """
         name = client_name(name) if scope is LimitScope.CLIENT else name
         done = await self._update({"limit": f"{scope}:{name}", "delete": "true"}, broker_name)
@@ -104,13 +104,13 @@ class SendLimits:
         return done
 
     async def list(self, broker_name: str | None = None) -> list[LimitStatus]:
-        """Return the limits, broker by broker.
+        """Return the limits, grouped by broker.
 
         Args:
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to read; None takes all.
 
         Raises:
-            TianzhouError: a broker does not know limits, refuses, or does not answer.
+            TianzhouError: a broker does not support limits, refuses, or does not answer.
         """
         found: list[LimitStatus] = []
         for name, address in await self._masters(broker_name):
@@ -130,14 +130,14 @@ class SendLimits:
 
 
 def read_limits(broker_name: str, body: bytes | memoryview) -> list[LimitStatus]:
-    """Return the limits of a broker's answer.
+    """Return the limits in a broker's reply.
 
     Args:
-        broker_name: the broker.
-        body: of its answer.
+        broker_name: name of the broker.
+        body: body of the reply.
 
     Raises:
-        ProtocolError: the body is no such answer.
+        ProtocolError: the body is invalid.
     """
     try:
         value = loads(body)

@@ -25,20 +25,20 @@ CREATE_ATTEMPTS = 5
 VISIBLE_WITHIN_S = 5.0
 VISIBLE_STEP_S = 0.05
 MAX_QUEUES = 65_535
-"""Maximum number of queues of a topic, for reading and for writing."""
+"""Maximum number of read queues, and of write queues, of a topic."""
 PERMISSIONS = (0, PERM_WRITE, PERM_READ, PERM_READ | PERM_WRITE, PERM_READ | PERM_WRITE | PERM_INHERIT)
-"""Permissions that a topic may have. A topic with 7 is served as one with 6."""
+"""Valid permissions of a topic. A topic with permission 7 is served as one with 6."""
 
 
 @dataclass(slots=True)
 class TopicDescription:
-    """Everything there is to know about a topic.
+    """The complete description of a topic.
 
     Attributes:
-        topic: its name.
+        topic: name of the topic.
         route: its queues and brokers.
         configs: its configuration by broker name.
-        offsets: first and next offset of each queue, and when its last message was stored.
+        offsets: first and next offset of each queue, and the store time of its last message.
         groups: the groups that have consumed it.
     """
 
@@ -50,7 +50,7 @@ class TopicDescription:
 
     @property
     def message_count(self) -> int:
-        """How many messages its queues hold."""
+        """Number of stored messages in all queues."""
         return sum(o.max_offset - o.min_offset for o in self.offsets.values())
 
 
@@ -58,7 +58,7 @@ class Topics:
     """Operations on topics.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -80,28 +80,29 @@ class Topics:
         broker_addr: str | None = None,
         only_new: bool = False,
     ) -> list[str]:
-        """Create a topic, or replace its configuration, and return when its route shows it.
+        """Create a topic, or replace its configuration, and return when its route is visible.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`.
             perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
-            order: whether its queues keep their order while brokers come and go; their numbers are then stored
-                at the name servers.
-            attributes: attributes to set, as `message.type`, or with None to remove; brokers before 5.0 ignore them.
-            topic_sys_flag: a sum of 1 (a topic of a unit) and 2 (units subscribe to it).
-            cluster: the cluster whose masters get it; None takes all clusters.
-            broker_addr: one broker alone.
-            only_new: whether to refuse a name that exists. RocketMQ has no such request, so of two tools that create
-                the same topic at the same moment both may succeed.
+            order: whether the topic's queues stay fixed while brokers come and go; the numbers of queues are then
+                stored at the name servers.
+            attributes: attributes to set, such as `message.type`, or to remove with None; brokers before 5.0 ignore
+                them.
+            topic_sys_flag: a sum of 1 (the topic belongs to a unit) and 2 (units subscribe to it).
+            cluster: the cluster whose masters get the topic; None takes all clusters.
+            broker_addr: address of the only broker to change; None takes all brokers.
+            only_new: whether to refuse an existing name. RocketMQ has no atomic request for this, so two tools that
+                create the same topic at the same moment may both succeed.
 
         Returns:
-            Addresses of the brokers that have it now.
+            Addresses of the brokers that have the topic now.
 
         Raises:
             AlreadyExists: the topic exists, and `only_new` is set.
-            ClientError: name or numbers cannot be used, or there is no such cluster.
+            ClientError: the name or a number is invalid, or the cluster does not exist.
             BrokerError: a broker refuses.
         """
         check_new_topic(topic)
@@ -123,7 +124,7 @@ class Topics:
         return list(masters.values())
 
     async def _create_targets(self, cluster: str | None) -> tuple[str, dict[str, str]]:
-        # RocketMQ's tools take the route of the topic that is named like the cluster; every broker has it.
+        # RocketMQ's tools use the route of the topic that has the cluster's name; every broker has this topic.
         by_cluster: dict[str, list[BrokerData]] = {}
         for broker in await self._reach.brokers(cluster):
             by_cluster.setdefault(broker.cluster, []).append(broker)
@@ -154,9 +155,9 @@ class Topics:
                     attributes=attributes,
                 )
             except RequestTimeout:
-                raise  # a server that is silent for so long will be silent again
+                raise  # a server that did not answer in that time will not answer a repeated request either
             except RemotingError:
-                # Setting the same configuration twice changes nothing, so asking again does no harm.
+                # Setting the same configuration twice changes nothing, so a repeated request does no harm.
                 if attempt == CREATE_ATTEMPTS - 1:
                     raise
             else:
@@ -208,24 +209,25 @@ class Topics:
         attributes: Mapping[str, str | None] | None = None,
         brokers: Collection[str] | None = None,
     ) -> dict[str, TopicConfig]:
-        """Change parts of a topic's configuration on every broker that has it; other settings stay.
+        """Change some settings of a topic on every broker that has it. Other settings stay unchanged.
 
-        Queue numbers change at once. `change_queues` changes them in an order that loses no message from sight.
+        Queue numbers change at once. `change_queues` changes them in an order in which consumers can read every
+        message.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`.
             perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: see `create`.
             attributes: attributes to set, or with None to remove.
-            brokers: names of the brokers to change it on; None for all that have it.
+            brokers: names of the brokers to change; None for all brokers that have the topic.
 
         Returns:
-            The new configuration by broker name, of the changed brokers.
+            The new configuration of the changed brokers, by broker name.
 
         Raises:
-            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            ClientError: the topic does not exist, does not exist on one of these brokers, or a number is invalid.
             BrokerError: a broker refuses.
         """
         everywhere = await self.config(topic)
@@ -261,18 +263,18 @@ class Topics:
         write_queue_nums: int | None = None,
         brokers: Collection[str] | None = None,
     ) -> QueuePlan:
-        """Return what `change_queues` would do: steps, queues that go, and their unread messages by group.
+        """Return the plan of `change_queues`: its steps, the dropped queues, and their unread messages by group.
 
-        Groups that broadcast are left out, because their members store the offsets.
+        Broadcasting groups are left out, because their members store the offsets.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            brokers: names of the brokers to change; None for all that have it.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all brokers that have the topic.
 
         Raises:
-            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            ClientError: the topic does not exist, does not exist on one of these brokers, or a number is invalid.
         """
         return await self._queue_changes(topic, read_queue_nums, write_queue_nums, brokers).plan()
 
@@ -285,24 +287,24 @@ class Topics:
         brokers: Collection[str] | None = None,
         drop_unread: bool = False,
     ) -> QueuePlan:
-        """Change a topic's queue numbers in the order of `queue_steps`, and return what is left to do.
+        """Change a topic's queue numbers in the order of `queue_steps`, and return the plan of the remaining steps.
 
-        A broker's queues go only while every group has consumed them. Call again when the groups have: the steps that
-        are done are not repeated.
+        Queues of a broker are dropped only after every group has consumed them. Call again when the groups have
+        consumed them. The call does not repeat finished steps.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            brokers: names of the brokers to change; None for all that have it.
-            drop_unread: whether queues go with their unread messages. The messages stay in the store, out of reach
-                until the topic has as many read queues again.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all brokers that have the topic.
+            drop_unread: whether to drop queues that have unread messages. The messages stay in the store. They are
+                readable again when the topic has as many read queues as before.
 
         Returns:
-            The plan of what is left: without steps when everything is done, else with the unread messages.
+            The plan of the remaining steps: empty when all steps are done, otherwise with the unread messages.
 
         Raises:
-            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            ClientError: the topic does not exist, does not exist on one of these brokers, or a number is invalid.
             BrokerError: a broker refuses.
         """
         return await self._queue_changes(topic, read_queue_nums, write_queue_nums, brokers).run(drop_unread)
@@ -319,11 +321,11 @@ class Topics:
         return QueueChange(self, Groups(self._reach), self._reach, topic, read, write, brokers)
 
     async def put(self, broker_addr: str, config: TopicConfig) -> None:
-        """Have one broker take a topic's configuration as it is, without waiting for its route.
+        """Store a topic's configuration unchanged on one broker, without waiting for its route.
 
         Args:
-            broker_addr: the broker.
-            config: the configuration; its attributes are left as the broker has them.
+            broker_addr: address of the broker.
+            config: the configuration; its attributes stay as the broker has them.
 
         Raises:
             BrokerError: the broker refuses.
@@ -331,13 +333,13 @@ class Topics:
         await self._put(broker_addr, config, names.AUTO_CREATE_TOPIC, None)
 
     async def delete(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic from every broker of a cluster, or of all, and from the name servers.
+        """Delete a topic from every broker of a cluster, or of all clusters, and from the name servers.
 
-        Its messages go with it. Deleting what does not exist is no error.
+        Its messages are deleted as well. Deleting a missing topic is no error.
 
         Args:
-            topic: its name.
-            cluster: the cluster to delete it from.
+            topic: name of the topic.
+            cluster: the cluster to delete the topic from; None takes all clusters.
         """
         check_topic(topic)
         await self._reach.delete_topic(topic, (await self._reach.masters(cluster)).values(), cluster)
@@ -346,7 +348,7 @@ class Topics:
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def names(self, *, cluster: str | None = None) -> list[str]:
-        """The names of all topics, or of a cluster's, sorted; system topics included."""
+        """Return the names of all topics, or of a cluster's topics, sorted, including system topics."""
         if cluster is None:
             reply = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
@@ -354,7 +356,7 @@ class Topics:
         return sorted(TOPIC_LIST.loads(reply.body).topic_list)
 
     async def system_names(self) -> set[str]:
-        """Topics every broker has for its own use, and those named like clusters and brokers."""
+        """Return the brokers' system topics, and the topics that are named like clusters and brokers."""
         info = await self._reach.cluster_info()
         masters = await self._reach.masters()
         code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
@@ -367,7 +369,7 @@ class Topics:
         return await self._reach.route(topic) is not None
 
     async def route(self, topic: str) -> TopicRoute:
-        """A topic's queues and brokers.
+        """Return a topic's queues and brokers.
 
         Raises:
             ClientError: the topic does not exist.
@@ -375,11 +377,11 @@ class Topics:
         return await self._reach.existing_route(topic)
 
     async def clusters(self, topic: str) -> list[str]:
-        """The clusters that have the topic."""
+        """Return the clusters that have the topic."""
         return sorted({broker.cluster for broker in (await self.route(topic)).broker_datas})
 
     async def config(self, topic: str) -> dict[str, TopicConfig]:
-        """A topic's configuration by broker name.
+        """Return a topic's configuration by broker name.
 
         Raises:
             ClientError: the topic does not exist.
@@ -397,7 +399,7 @@ class Topics:
         return {name: config for name, address in sorted(masters.items()) if (config := found[address]) is not None}
 
     async def stats(self, topic: str) -> TopicStats:
-        """First and next offset of every queue of a topic, also of the empty ones.
+        """Return the first and next offset of every queue of a topic, including empty queues.
 
         Raises:
             ClientError: the topic does not exist.
@@ -411,7 +413,7 @@ class Topics:
         return merged
 
     async def groups(self, topic: str) -> list[str]:
-        """The groups that have consumed a topic.
+        """Return the groups that have consumed a topic.
 
         Raises:
             ClientError: the topic does not exist.
@@ -422,7 +424,7 @@ class Topics:
         return sorted({group for groups in found.values() for group in groups})
 
     async def describe(self, topic: str) -> TopicDescription:
-        """Everything there is to know about a topic.
+        """Return the complete description of a topic.
 
         Raises:
             ClientError: the topic does not exist.
@@ -438,18 +440,18 @@ class Topics:
 
 
 def _changes(attributes: Mapping[str, str | None] | None) -> str | None:
-    """Changes of attributes as a request has them (wire.md §9.1)."""
+    """Return changes of attributes in the format of a request (wire.md §9.1)."""
     parts = [f"-{name}" if value is None else f"+{name}={value}" for name, value in (attributes or {}).items()]
     return ",".join(parts) or None
 
 
 def on_brokers(topic: str, configs: dict[str, TopicConfig], brokers: Collection[str] | None) -> dict[str, TopicConfig]:
-    """Return those of a topic's configurations that are on some brokers.
+    """Return a topic's configurations on the named brokers.
 
     Args:
         topic: name of the topic.
         configs: its configurations by broker name.
-        brokers: names of brokers; None for all.
+        brokers: names of the brokers; None for all.
 
     Raises:
         ClientError: one of the brokers does not have the topic.

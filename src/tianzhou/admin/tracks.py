@@ -1,4 +1,4 @@
-"""What became of a message in each consumer group, as RocketMQ's tools say it (client.md §22). Pure."""
+"""The consumption state of a message in each consumer group, in the terms of RocketMQ's tools (client.md §22). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tianzhou.wire.bodies.clients import ConsumerConnection
 
 
 class TrackType(enum.StrEnum):
-    """Whether a group has consumed a message."""
+    """Consumption states of a message in a group."""
 
     CONSUMED = "CONSUMED"
     CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
@@ -23,13 +23,13 @@ class TrackType(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack:
-    """What became of a message in a group.
+    """The consumption state of a message in one group.
 
     Attributes:
         group: the consumer group.
-        kind: whether it has consumed the message.
-        why: why that is unknown; empty otherwise.
-        consumer_offset: the next offset it consumes of the message's queue; None when it has none there.
+        kind: the state.
+        why: why the state is unknown; empty otherwise.
+        consumer_offset: the group's next offset in the message's queue; None when it has none there.
     """
 
     group: str
@@ -41,13 +41,13 @@ class MessageTrack:
 def track_of(
     message: MessageExt, group: str, members: ConsumerConnection | None, consumer_offset: int | None
 ) -> MessageTrack:
-    """What became of a message in a group.
+    """Return the consumption state of a message in a group.
 
     Args:
         message: the message.
         group: the group.
-        members: who is connected and what they subscribe to; None for nobody.
-        consumer_offset: the next offset the group consumes of the message's queue; None when it has none.
+        members: connected members and their subscriptions; None when no member is connected.
+        consumer_offset: the group's next offset in the message's queue; None when it has none.
     """
     return MessageTrack(group, _kind(message, members, consumer_offset), consumer_offset=consumer_offset)
 

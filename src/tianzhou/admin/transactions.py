@@ -1,4 +1,4 @@
-"""Half messages that are not decided yet, read from the brokers' own topics (broker.md §13)."""
+"""Undecided half messages, read from the brokers' own topics (broker.md §13)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets say how far half and op queue are done with."""
+"""Consumer group whose offsets are the positions of the broker's transaction check in the half and op queues."""
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 MOST_READ = 5_000
-"""Records of each of the two topics that are read of one broker."""
+"""Maximum number of records to read of each of the two topics of one broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """A half message whose transaction is open.
+    """A half message of an open transaction.
 
     Attributes:
-        broker_name: where it is.
-        topic: where it goes when it is committed.
-        producer_group: who decides.
+        broker_name: name of its broker.
+        topic: topic of the delivery after a commit.
+        producer_group: group of the producers that decide.
         msg_id: its unique key.
-        queue_offset: its place in the half queue.
-        stored_ms: when it, or its newest copy, was stored; milliseconds since the epoch.
-        born_ms: when its producer made it.
-        checks: how often the broker has asked the producer.
-        body_bytes: size of its body.
-        commitlog_offset: place of its newest copy in the commit log of the broker.
+        queue_offset: its offset in the half queue.
+        stored_ms: store time of the message, or of its newest copy, in ms since the epoch.
+        born_ms: birth time that the producer set, in ms since the epoch.
+        checks: number of times that the broker has asked the producer.
+        body_bytes: size of its body in bytes.
+        commitlog_offset: offset of its newest copy in the broker's commit log.
     """
 
     broker_name: str
@@ -54,9 +54,9 @@ class OpenTransactions:
     """Open half messages of a broker.
 
     Attributes:
-        broker_name: the broker.
-        halves: the oldest first.
-        unread: half messages behind those that were read; whether they are open is not known.
+        broker_name: name of the broker.
+        halves: the half messages, the oldest first.
+        unread: number of half messages behind the read ones; whether they are open is unknown.
     """
 
     broker_name: str
@@ -65,17 +65,17 @@ class OpenTransactions:
 
 
 def decided_offsets(marks: Iterable[MessageExt]) -> set[int]:
-    """Offsets of half messages that op messages say are done with (broker.md §13.3)."""
+    """Return the offsets of the half messages that op messages mark as decided (broker.md §13.3)."""
     texts = (text for mark in marks for text in mark.body.decode("ascii", "replace").split(","))
     return {int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 20}
 
 
 def undecided(halves: Iterable[MessageExt], decided: set[int]) -> list[HalfMessage]:
-    """The half messages that no op message is about; of the copies of one, the newest.
+    """Return the half messages without an op message. Of several copies of a message, return the newest.
 
     Args:
         halves: messages of the half topic.
-        decided: of `decided_offsets`.
+        decided: result of `decided_offsets`.
     """
     newest: dict[tuple[str, str, int], HalfMessage] = {}
     for half in halves:
@@ -99,10 +99,10 @@ def undecided(halves: Iterable[MessageExt], decided: set[int]) -> list[HalfMessa
 
 
 class Transactions:
-    """Transactions that are not decided.
+    """Operations on undecided transactions.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -111,12 +111,12 @@ class Transactions:
     async def open(
         self, broker_name: str | None = None, failures: dict[str, str] | None = None
     ) -> list[OpenTransactions]:
-        """Return the half messages without a decision, by broker.
+        """Return the undecided half messages, by broker.
 
-        A decision is seen when the broker has written it down, which some do seconds later.
+        A decision is visible after the broker has stored it, which some brokers do seconds later.
 
         Args:
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to read; None takes all.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
         masters = sorted((await self._reach.masters()).items())
@@ -124,14 +124,14 @@ class Transactions:
         return list((await self._reach.each_broker(chosen, self._open_at, failures)).values())
 
     async def half(self, broker_name: str, queue_offset: int) -> tuple[HalfMessage, MessageExt]:
-        """Return a half message without a decision, and the message as it is stored.
+        """Return an undecided half message, and the message as it is stored.
 
         Args:
             broker_name: the broker.
             queue_offset: offset of the newest copy in the half queue.
 
         Raises:
-            ClientError: the broker has no master, or has no such half message without a decision.
+            ClientError: the broker has no master, or has no such undecided half message.
         """
         for found in await self.open(broker_name):
             for half in found.halves:
@@ -151,8 +151,8 @@ class Transactions:
     async def end(self, half: HalfMessage, state: TransactionState) -> None:
         """Commit or roll back a half message in place of its producer.
 
-        A broker of Tianzhou ends a transaction once, whoever decides first. A broker of Apache delivers the message
-        again for each commit, so this method refuses it.
+        A broker of Tianzhou ends a transaction only once, by the first decision. A broker of Apache delivers the
+        message again for each commit, so this method refuses such a broker.
 
         Args:
             half: the half message, as `open` or `half` returns it.
@@ -160,7 +160,7 @@ class Transactions:
 
         Raises:
             ClientError: the broker has no master, or is no broker of Tianzhou.
-            BrokerError: the transaction has ended otherwise, or the message cannot be stored.
+            BrokerError: the transaction has ended with the other decision, or the message cannot be stored.
         """
         if state is TransactionState.UNKNOWN:
             raise ClientError("a transaction ends by COMMIT or ROLLBACK; UNKNOWN leaves it open")
@@ -181,7 +181,7 @@ class Transactions:
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.commitlog_offset,
             commit_or_rollback=state.value,
-            # The time in which only a check of the broker may decide does not concern an operator.
+            # An operator need not wait for the time in which only a transaction check of the broker may decide.
             from_transaction_check=True,
             msg_id=half.msg_id,
             transaction_id=half.msg_id,
@@ -196,7 +196,7 @@ class Transactions:
     async def _behind(
         self, broker_name: str, address: str, topic: str, allowance: ReadAllowance
     ) -> tuple[list[MessageExt], int]:
-        """What is behind the check's position in a topic, and how much of it was not read."""
+        """Return the messages behind the transaction check's position in a topic, and the number of unread ones."""
         queue, remoting = MessageQueue(topic, broker_name, 0), self._reach.remoting
         done = await rpc.query_offset(remoting, address, CHECK_GROUP, queue) or 0
         begin = max(done, await rpc.min_offset(remoting, address, queue))

@@ -1,4 +1,4 @@
-"""Messages that brokers have set aside because they cannot deliver them (docs/adr/0029): list, deliver after all."""
+"""Messages that brokers have set aside as undeliverable (docs/adr/0029): list, deliver again."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from tianzhou.wire.undeliverable import (
 )
 
 MOST_READ = 10_000
-"""Records of each of the two queues that are read of one broker."""
+"""Maximum number of records to read of each of the two queues of one broker."""
 MOST_BYTES = 256 << 20
-"""Bytes of these records."""
+"""Maximum total size of these records, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndeliverableMessage:
-    """A message that a broker has set aside.
+    """A message that a broker has set aside as undeliverable.
 
     Attributes:
-        broker_name: the broker.
-        id: the offset message id of the record that keeps it; names the message in requests.
+        broker_name: name of the broker.
+        id: offset message id of the record that stores it; requests name the message by it.
         offset: the offset of that record in its queue.
-        ledger: the ledger that has set it aside: `delay`, `retry`, `transaction` or `staged batch`.
-        topic: the topic it was to be delivered to; empty where it names none.
-        queue: queue of that topic.
+        ledger: the component that has set it aside: `delay`, `retry`, `transaction` or `staged batch`.
+        topic: topic of the intended delivery; empty when the message names none.
+        queue: queue of the intended delivery.
         key: its unique key; empty without one.
         reason: why it cannot be delivered.
-        set_aside_ms: when it was set aside, milliseconds since the epoch.
-        body_bytes: size of its body as stored; -1 where the log alone has it.
+        set_aside_ms: time when it was set aside, in ms since the epoch.
+        body_bytes: size of its stored body; -1 when only the log has it.
     """
 
     broker_name: str
@@ -64,8 +64,8 @@ class Redelivery:
     """Result of a request to deliver messages.
 
     Attributes:
-        delivered: ids of messages that were delivered.
-        failed: id and cause of each that was not.
+        delivered: ids of the delivered messages.
+        failed: id and cause of each failed message.
     """
 
     delivered: list[str]
@@ -73,7 +73,7 @@ class Redelivery:
 
 
 def undelivered(kept: Iterable[MessageExt], marks: Iterable[MessageExt]) -> list[UndeliverableMessage]:
-    """Return the messages that no mark says are delivered, the oldest first.
+    """Return the messages that no mark reports as delivered, the oldest first.
 
     Args:
         kept: records of the queue of messages.
@@ -109,20 +109,20 @@ def _described(record: MessageExt) -> UndeliverableMessage:
 
 
 class Undeliverable:
-    """Messages that brokers have set aside.
+    """Operations on messages that brokers have set aside.
 
     Args:
-        reach: finds and asks the servers.
+        reach: finds the servers and sends the requests.
     """
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
     async def list(self, broker_name: str | None = None) -> list[UndeliverableMessage]:
-        """Return the messages that are set aside, broker by broker, the oldest first.
+        """Return the messages that are set aside, grouped by broker, the oldest first.
 
         Args:
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to read; None takes all.
         """
         found = []
         for name, address in sorted((await self._reach.masters()).items()):
@@ -141,11 +141,11 @@ class Undeliverable:
         return await read_range(self._reach, address, queue, max(begin, end - MOST_READ), end, allowance)
 
     async def resend(self, messages: Iterable[UndeliverableMessage], *, to: str | None = None) -> Redelivery:
-        """Have brokers deliver messages that they have set aside; a message that fails stays where it is.
+        """Let brokers deliver messages that they have set aside. A message that fails stays set aside.
 
         Args:
-            messages: of `list`.
-            to: the topic to deliver to, which has to exist; None for the topic that each was to go to.
+            messages: results of `list`.
+            to: an existing topic to deliver to; None for the intended topic of each message.
         """
         masters = await self._reach.masters()
         done: list[str] = []

@@ -1,8 +1,7 @@
-"""`tianzhou bench`: loads a cluster and reports how fast it was.
+"""`tianzhou bench`: loads a cluster and reports its throughput and latency.
 
-`runner` is the parent process: it prepares topics and groups, starts one `worker` process for each share of the load
-(`worker_pool`) and gathers what they count (`series`). A worker sends (`sending`) at the times of a `schedule`, or
-receives (`receiving`). A run is described by a `LoadSpec`, also when it comes from a workload file of
-openmessaging-benchmark (`workload`); what comes out is a `report`. Imports what it needs from the extra `bench` when it
-needs it.
+`runner` is the parent process. It prepares topics and groups, starts one `worker` process for each share of the load
+(`worker_pool`) and aggregates their counts (`series`). A worker sends (`sending`) at the times of a `schedule`, or
+receives (`receiving`). A `LoadSpec` describes a run, also one from a workload file of openmessaging-benchmark
+(`workload`). The result is a `report`. The packages of the extra `bench` are imported at their first use.
 """

@@ -1,7 +1,7 @@
-"""How many brokers, and how much disk, network and memory, a load needs. Pure: figures in, figures out.
+"""The number of brokers, and the disk, network and memory, that a load needs. Pure: figures in, figures out.
 
-What is measured is the rate of one broker (`tianzhou bench produce`); all else follows from the load by arithmetic,
-which docs/howto/planning.md writes out.
+The rate of one broker is measured (`tianzhou bench produce`). All other figures follow from the load by the arithmetic
+that docs/howto/planning.md writes out.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tianzhou.errors import ConfigError
 from tianzhou.limits import BODY_BYTES
 
 MEASURED_SIZE_BYTES: Final = 1024
-"""Bodies of the measurements that `DEFAULT_RATES` are of."""
+"""Size in bytes of the bodies in the measurements of `DEFAULT_RATES`."""
 RECORD_BYTES: Final = 91 + 150
-"""Bytes of a commit-log record beside its body: fixed fields (store.md §3.2), and a topic and properties of 150."""
+"""Bytes of a commit log record without its body: fixed fields (store.md §3.2), 150 bytes of topic and properties."""
 ENTRY_BYTES: Final = 48
-"""Bytes in front of each record of a DLedger group (broker.md §19.5)."""
+"""Bytes before each record of a DLedger group (broker.md §19.5)."""
 QUEUE_UNIT_BYTES: Final = 20
 INDEX_UNIT_BYTES: Final = 20
 UNITS_OF_QUEUE_FILE: Final = 300_000
@@ -29,9 +29,9 @@ SEGMENT_BYTES: Final = 1_073_741_824
 MAPS_ALLOWED: Final = 65_530
 """Default of the kernel's `vm.max_map_count`."""
 DISK_FILL: Final = 0.75
-"""`diskMaxUsedSpaceRatio`: above it, segments that are not expired are deleted."""
+"""`diskMaxUsedSpaceRatio`: above it, segments are deleted before they expire."""
 MEMORY_OF_LOG: Final = 0.4
-"""`accessMessageInMemoryMaxRatio`: what a broker takes to be in memory, as a part of all memory."""
+"""`accessMessageInMemoryMaxRatio`: the part of all memory in which a broker assumes its newest messages."""
 PROCESS_BYTES: Final = 1 << 30
 MOST_NODES: Final = 10_000
 GIB: Final = 1 << 30
@@ -39,7 +39,7 @@ MB: Final = 1_000_000
 
 
 class Mode(enum.StrEnum):
-    """What an acknowledgement of a broker waits for."""
+    """The condition on which a broker acknowledges a message."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
@@ -52,29 +52,29 @@ DEFAULT_RATES: Final[Mapping[Mode, tuple[int, str]]] = {
     Mode.SYNC_FLUSH: (41_000, f"SYNC_FLUSH, PUT 8 x 32 of {SOURCE}"),
     Mode.GROUP: (20_000, f"half of SYNC_FLUSH, PUT 8 x 32 of {SOURCE}; an assumption, not measured"),
 }
-"""Messages of 1 KiB a second that one broker takes, and where the figure is from."""
+"""Messages of 1 KiB per second that one broker accepts, and the source of the figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is planned for.
+    """A load to plan for.
 
     Args:
         rate: messages a second at the peak.
         size_bytes: average body.
         average_rate: messages a second over the whole retention; 0 for `rate`.
-        retention_hours: for how long messages stay.
-        copies: brokers that have each message.
-        mode: what acknowledgements wait for.
-        node_rate: messages of `size_bytes` a second that one broker takes; 0 for `DEFAULT_RATES`, by bytes when bodies
-            are larger than those of the measurement.
-        disk_mb_s: MB a second that a broker's disk takes; 0 when it is not to count.
-        network_mb_s: MB a second that a broker's network takes in one direction; 0 when it is not to count.
+        retention_hours: retention of messages in hours.
+        copies: number of brokers that store each message.
+        mode: the condition of an acknowledgement.
+        node_rate: messages of `size_bytes` a second that one broker accepts; 0 for `DEFAULT_RATES`, by bytes when
+            bodies are larger than those of the measurement.
+        disk_mb_s: MB per second that a broker's disk can write; 0 for no limit.
+        network_mb_s: MB per second that a broker's network can transfer in one direction; 0 for no limit.
         headroom: part of a broker's rate that is left free, from 0 to below 1.
-        groups: consumer groups that read every message.
-        queues: queues of all topics together, on each broker.
-        keys: keys of a message, its unique key included.
-        hot_minutes: readers that are no further behind than this are to be served from memory.
+        groups: number of consumer groups that read every message.
+        queues: number of queues of all topics on each broker.
+        keys: number of keys of a message, including its unique key.
+        hot_minutes: maximum lag in minutes of readers that are to be served from memory.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -120,41 +120,41 @@ class Load:
 
     @property
     def average(self) -> float:
-        """Messages a second over the whole retention."""
+        """Messages per second over the whole retention."""
         return self.average_rate or self.rate
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of a message in the commit log."""
+        """Size in bytes of a message in the commit log."""
         return self.size_bytes + RECORD_BYTES + (ENTRY_BYTES if self.mode is Mode.GROUP else 0)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of a message on the disk of a broker: log, queue and index."""
+        """Size in bytes of a message on a broker's disk: log, queue and index."""
         return self.log_bytes + QUEUE_UNIT_BYTES + INDEX_UNIT_BYTES * self.keys
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a load needs. Sizes are bytes, rates per second, of one broker at the peak unless they say otherwise.
+    """The needs of a load. Unless stated otherwise, sizes (bytes) and rates (per second) are of one broker at the peak.
 
     Attributes:
-        node_rate: messages a second that one broker takes.
-        node_rate_source: where that figure is from.
-        bound_by: what the number of sets follows from: `rate`, `disk` or `network`.
-        sets: brokers that take messages, each with its copies.
-        nodes: brokers in all.
-        messages: of a broker, when nothing is deleted before its time.
-        log_bytes: of a broker's commit log.
-        disk_bytes: what a broker's disk should have, so that messages stay below the limit of `diskMaxUsedSpaceRatio`.
-        disk_bytes_of_all: what all copies take together, without that reserve.
-        write_bytes_s: what a broker's disk writes.
-        network_in_bytes_s: what comes to a broker that takes messages.
-        network_out_bytes_s: what leaves it: copies and consumers.
-        segments: files of the commit log.
-        files: all files of the store.
-        memory_bytes: so that readers who are not far behind are served from the page cache.
-        warnings: what the planner should know, in sentences.
+        node_rate: messages per second that one broker accepts.
+        node_rate_source: source of that figure.
+        bound_by: the limit that determines the number of sets: `rate`, `disk` or `network`.
+        sets: number of masters. Each has its copies on other brokers.
+        nodes: number of all brokers.
+        messages: number of messages on a broker after the retention.
+        log_bytes: size of a broker's commit log.
+        disk_bytes: size of a broker's disk that stays below the limit of `diskMaxUsedSpaceRatio`.
+        disk_bytes_of_all: size of all copies on all brokers, without that reserve.
+        write_bytes_s: bytes per second that a broker's disk writes.
+        network_in_bytes_s: bytes per second that a master receives.
+        network_out_bytes_s: bytes per second that a master sends to copies and consumers.
+        segments: number of commit log files.
+        files: number of all files of the store.
+        memory_bytes: memory with which readers of `hot_minutes` lag are served from the page cache.
+        warnings: sentences for the operator.
     """
 
     node_rate: float
@@ -175,17 +175,17 @@ class Figures:
     warnings: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return all figures for JSON."""
         return {name: getattr(self, name) for name in self.__slots__} | {"warnings": list(self.warnings)}
 
 
 def plan(load: Load) -> Figures:
-    """What a load needs.
+    """Return the needs of a load.
 
-    A set is a broker that takes messages and its copies; all copies of a set write the whole share of the set.
+    A set is a master and its copies. Every broker of a set writes all messages of the set.
 
     Raises:
-        ConfigError: no number of brokers up to 10,000 will do.
+        ConfigError: the load needs more than 10,000 brokers.
     """
     node_rate, source = _node_rate(load)
     free = 1 - load.headroom
@@ -198,7 +198,7 @@ def plan(load: Load) -> Figures:
         else 0,
     }
     bound_by = max(needed, key=lambda name: needed[name])
-    # What is a whole number but for the last bit of a division is that number.
+    # Without the tolerance, the rounding error of a division could add a set.
     sets = max(1, math.ceil(needed[bound_by] - 1e-9))
     if sets * load.copies > MOST_NODES:
         raise ConfigError(
@@ -238,7 +238,7 @@ def _node_rate(load: Load) -> tuple[float, str]:
     if load.node_rate:
         return load.node_rate, "as measured"
     rate, source = DEFAULT_RATES[load.mode]
-    # Larger bodies are taken to cost as many bytes a second: at worst that is one broker too many.
+    # Assume that larger bodies cost the same number of bytes per second. At worst the result is one broker too many.
     return rate * min(1.0, MEASURED_SIZE_BYTES / load.size_bytes), source
 
 

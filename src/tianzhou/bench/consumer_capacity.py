@@ -31,7 +31,7 @@ class MemberWorkers(enum.StrEnum):
 
 
 CLIENT_RATES: Final = {MemberWorkers.threads: 10_000, MemberWorkers.processes: 4_000}
-"""Messages a second that one member hands to handlers which do nothing (docs/howto/planning.md)."""
+"""Messages per second that one member passes to handlers that do nothing (docs/howto/planning.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +85,9 @@ class Way:
         workers: where handlers run.
         cores: cores of a node that handlers can use: one for threads, because of the interpreter's lock.
         concurrency: handlers at the same time on a node: threads, or processes.
-        rate: messages a second of a node, with nothing left free.
+        rate: messages per second of a node, without headroom.
         bound_by: the limit of the rate: `cpu`, `concurrency` or `client`.
-        nodes: number of nodes for the peak, with the headroom left free. Each node runs one member of the group.
+        nodes: number of nodes for the peak, with the headroom. Each node runs one member of the group.
     """
 
     workers: MemberWorkers
@@ -136,11 +136,7 @@ def _values(way: Way) -> dict[str, Any]:
 
 
 def plan_consumers(load: ConsumerLoad) -> ConsumerFigures:
-    """Return the number of consumers for a load, and whether handlers belong into threads or processes.
-
-    Raises:
-        ConfigError: the load needs more than 10,000 nodes.
-    """
+    """Return the number of consumers for a load, and whether handlers should run in threads or processes."""
     threads, processes = way(load, MemberWorkers.threads), way(load, MemberWorkers.processes)
     chosen, other = (processes, threads) if processes.nodes < threads.nodes else (threads, processes)
     if chosen.nodes > MAX_MEMBERS:
@@ -158,7 +154,7 @@ def plan_consumers(load: ConsumerLoad) -> ConsumerFigures:
 
 def way(load: ConsumerLoad, workers: MemberWorkers) -> Way:
     """Return the figures of one kind of workers."""
-    # One thread at a time executes Python in a process, however many cores the node has.
+    # In a process only one thread at a time executes Python, regardless of the node's number of cores.
     cores = 1 if workers is MemberWorkers.threads else load.cores
     wanted = math.ceil(cores * load.wall_ms / load.cpu_ms - ROUNDING)
     concurrency = max(1, min(wanted, MAX_CONCURRENCY))
@@ -208,5 +204,5 @@ def _warnings(load: ConsumerLoad, chosen: Way, other: Way, idle: int, busiest: f
 
 
 def _multiple(queues: int, members: int) -> int:
-    """Return the next multiple of the members that is no smaller than the queues."""
+    """Return the smallest multiple of the members that is not less than the queues."""
     return math.ceil(queues / members) * members

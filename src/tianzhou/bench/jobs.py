@@ -1,4 +1,4 @@
-"""Each process's share of a run. Pure."""
+"""The shares of a run that each process carries. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tianzhou.bench.spec import BenchRole, LoadSpec
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What one process does.
+    """The work of one process.
 
     Attributes:
         role: sending or receiving.
-        share: which of the processes of its role it is, from 0.
-        of: how many processes its role has.
+        share: number of the process among those of its role, from 0.
+        of: number of processes of its role.
         namesrv: the name servers.
         tls: see `ClientInstance`.
-        mark: of the run, in stamped messages; empty to stamp none and to count all.
-        members: of a sender the topic of each of its connections, of a receiver topic and group of each consumer.
-        spec: the run, checked.
+        mark: mark of the run in stamped messages; empty to stamp no messages and to count all.
+        members: for a sender the topic of each connection, for a receiver the topic and group of each consumer.
+        spec: the checked description of the run.
     """
 
     role: BenchRole
@@ -34,22 +34,22 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def tickets(self) -> int | None:
-        """Requests to measure in all processes of the role, None for no limit."""
+        """Number of requests to measure in all processes of the role, None for no limit."""
         return None if self.spec.count is None else math.ceil(self.spec.count / self.spec.batch)
 
     @property
     def tickets_a_second(self) -> float:
-        """Requests a second of all processes of the role, 0 for as many as can be."""
+        """Requests per second of all processes of the role, 0 for no limit."""
         return self.spec.rate / self.spec.batch
 
     @property
     def seconds(self) -> float | None:
-        """How long to measure, None for no limit: producers end last when a backlog is consumed."""
+        """Seconds to measure. None for no limit, because producers of a backlog stop after the consumers."""
         return None if self.spec.backlog_bytes else self.spec.seconds
 
 
 def topics_by_group(spec: LoadSpec, mark: str) -> dict[str, str]:
-    """The consumer groups of a run, and the topic of each."""
+    """Return the consumer groups of a run, with the topic of each."""
     return {
         f"bench-{mark}-{topic_number}-{number}": topic
         for topic_number, topic in enumerate(spec.topics)
@@ -58,13 +58,13 @@ def topics_by_group(spec: LoadSpec, mark: str) -> dict[str, str]:
 
 
 def sending_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
-    """Each sending process's share of a checked run."""
+    """Return the jobs of the sending processes of a checked run."""
     members = [(topic, "") for _ in range(spec.connections or 1) for topic in spec.topics]
     return _shared(BenchRole.send, members, spec.processes, spec, namesrv, tls, mark)
 
 
 def receiving_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
-    """Each receiving process's share of a checked run."""
+    """Return the jobs of the receiving processes of a checked run."""
     groups = topics_by_group(spec, mark)
     members = [(topic, group) for _ in range(spec.consumers) for group, topic in groups.items()]
     return _shared(BenchRole.receive, members, min(spec.processes, len(members)), spec, namesrv, tls, mark)

@@ -23,12 +23,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """In the child: have the kernel send SIGTERM when the parent is gone, in whatever way."""
+    """Request SIGTERM from the kernel when the parent ends for any reason. Called in the child."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def end_in_order(process: asyncio.subprocess.Process | None, limit_s: float) -> None:
-    """End a process by SIGTERM, and by SIGKILL when it takes longer than so many seconds; None and ended ones stay."""
+    """End a process by SIGTERM, and by SIGKILL if it does not end within `limit_s` seconds.
+
+    Do nothing for None or a process that has ended.
+    """
     if process is None or process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -42,16 +45,16 @@ async def end_in_order(process: asyncio.subprocess.Process | None, limit_s: floa
 
 
 class LocalServer:
-    """Name server and broker in a process of their own, on a folder that is removed in the end.
+    """A name server and broker in a separate process. Their folder is deleted at the end.
 
     Args:
-        folder: where the store's folder is made; None for the system's place for temporary files.
+        folder: parent of the store's folder; None for the system's temporary directory.
         flush: ASYNC_FLUSH or SYNC_FLUSH.
 
     Attributes:
         namesrv: the name server's address.
-        mode: whether its hot functions are compiled.
-        pid: the process.
+        mode: "compiled" or "pure": the implementation of the server's hot functions.
+        pid: the process id.
     """
 
     def __init__(self, folder: Path | None, flush: str) -> None:
@@ -73,7 +76,7 @@ class LocalServer:
                 "--namesrv-port", "0", "--broker-port", "0", "-o", "json",
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                # Ctrl-C is for the parent, which ends the server when it has what it needs.
+                # Ctrl-C must reach only the parent, which ends the server after the last request.
                 start_new_session=True,
                 preexec_fn=end_with_parent if sys.platform == "linux" else None,
             )  # fmt: skip
@@ -100,14 +103,14 @@ class LocalServer:
         shutil.rmtree(self._data, ignore_errors=True)
 
     def cpu_s(self) -> float | None:
-        """Processor time the server has used, seconds; None where the system does not say."""
+        """Return the processor time of the server in seconds; None if the system does not provide it."""
         return process_cpu_s(self.pid)
 
 
 def process_cpu_s(pid: int) -> float | None:
-    """Processor time a process has used, seconds; None when there is none, or the system does not say."""
+    """Return the processor time of a process in seconds; None if the process or the figure does not exist."""
     try:
-        # The process's name, in brackets, may hold spaces.
+        # The process's name, in brackets, may contain spaces.
         values = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):

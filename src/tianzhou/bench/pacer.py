@@ -1,7 +1,7 @@
-"""Waking up at a time, to microseconds where the system can.
+"""A timer with a precision of microseconds on systems that support it.
 
-Event loops round their timers up to milliseconds, which is longer than a broker takes to answer. On Linux a timer that
-is a file (timerfd) wakes the loop when it is due.
+Event loops round timers up to milliseconds, which is longer than a broker's reply time. On Linux a timer file
+descriptor (timerfd) wakes the loop in time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class _Span(ctypes.Structure):
 
 
 class Pacer:
-    """Lets coroutines wait for times; who asks later asks for a later time.
+    """A timer for coroutines. Each wait must be for a later time than the waits before it.
 
-    Belongs to the loop it is made in; `close` it.
+    It belongs to the event loop of its constructor. Call `close` at the end.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Pacer:
 
     @property
     def exact(self) -> bool:
-        """Whether it wakes within microseconds and not only within milliseconds."""
+        """Whether waits end within microseconds; otherwise within milliseconds."""
         return self._fd >= 0
 
     async def until(self, at_s: float) -> None:
@@ -60,7 +60,7 @@ class Pacer:
         await waiter
 
     def close(self) -> None:
-        """Wake everybody."""
+        """Wake all waiting coroutines, and close the timer."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
@@ -74,7 +74,7 @@ class Pacer:
         if self._fd < 0 or _libc is None:
             self._timer = self._loop.call_later(max(at_s - time.monotonic(), 0), self._wake)
             return
-        # A time that is past fires at once; zero would turn the timer off.
+        # A past time fires immediately; zero would disable the timer.
         self._span.at_s, self._span.at_ns = int(at_s), int(at_s % 1 * 1e9)
         _libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(self._span), None)
 

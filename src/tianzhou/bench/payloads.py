@@ -11,14 +11,14 @@ from tianzhou.errors import ConfigError
 LETTERS = bytes(range(ord("A"), ord("Z") + 1))
 _TO_LETTERS = bytes(LETTERS[value % len(LETTERS)] for value in range(256))
 ROUND_ROBIN_KEYS = 10_000
-"""Number of different keys, used in turn."""
+"""Number of different keys, used round-robin."""
 DUE_PROPERTY = "BENCH_DUE"
-"""Of messages whose way is timed: the run's mark and the monotonic nanoseconds at which it was due."""
+"""Property of stamped messages: the run's mark and the monotonic time in ns at which the message was due."""
 MARK_LENGTH = 8
 
 
 class Keys(StrEnum):
-    """What keys messages have."""
+    """The kind of keys that messages have."""
 
     none = "none"
     round_robin = "round-robin"
@@ -26,14 +26,14 @@ class Keys(StrEnum):
 
 
 def bodies_of_lines(data: bytes, source: str) -> list[bytes]:
-    """The lines of a file, each one a body; empty ones are left out.
+    """Return the lines of a file, each as a body. Empty lines are left out.
 
     Args:
-        data: what the file holds.
-        source: its name, for messages.
+        data: content of the file.
+        source: name of the file, for messages.
 
     Raises:
-        ConfigError: there is no line.
+        ConfigError: the file has no line.
     """
     lines = [line for line in data.splitlines() if line]
     if not lines:
@@ -42,30 +42,30 @@ def bodies_of_lines(data: bytes, source: str) -> list[bytes]:
 
 
 def letters(size: int, random_bytes: Callable[[int], bytes]) -> bytes:
-    """A body of random letters."""
+    """Return a body of random letters."""
     return random_bytes(size).translate(_TO_LETTERS)
 
 
 def half_random(size: int, ratio: float, pool: int, random_bytes: Callable[[int], bytes]) -> list[bytes]:
-    """Bodies that begin with random bytes and go on with zeros, as compressible as the ratio says.
+    """Return bodies that begin with random bytes and end with zeros. The ratio determines how far they compress.
 
     Args:
-        size: bytes of each.
-        ratio: how much of each is random, 0 to 1.
-        pool: how many there are.
-        random_bytes: the source of chance.
+        size: size of each body in bytes.
+        ratio: part of each body that is random, 0 to 1.
+        pool: number of bodies.
+        random_bytes: source of random bytes.
     """
     chance = round(size * ratio)
     return [random_bytes(chance) + bytes(size - chance) for _ in range(pool)]
 
 
 def key_source(keys: Keys, share: int, random_bytes: Callable[[int], bytes]) -> Iterator[str] | None:
-    """The keys of messages one after the other, None when they have none.
+    """Return an iterator over the keys of messages, None for messages without keys.
 
     Args:
-        keys: which.
-        share: which of the sending processes asks; all have the same keys, and begin at different ones.
-        random_bytes: the source of chance.
+        keys: the kind of keys.
+        share: number of the sending process. All processes have the same keys, and start at different ones.
+        random_bytes: source of random bytes.
     """
     if keys is Keys.none:
         return None

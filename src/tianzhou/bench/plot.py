@@ -1,4 +1,4 @@
-"""The seconds of a run as a picture."""
+"""A plot of a run's seconds."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ STYLES = {"p50": "-", "p99": "--", "max": ":"}
 
 
 def check_can_plot() -> None:
-    """See that there is what draws.
+    """Check that matplotlib is installed.
 
     Raises:
-        ConfigError: there is not.
+        ConfigError: it is not.
     """
     if find_spec("matplotlib") is None:
         raise ConfigError(f"--png needs matplotlib; {HOW_TO_INSTALL}")
 
 
 def plot(path: Path, title: str, seconds: Mapping[str, Sequence[Second]]) -> None:
-    """Write a PNG: messages a second above, percentiles of the latency below where there are any.
+    """Write a PNG: messages per second above, percentiles of the latency below if the run is timed.
 
     Args:
         path: the file.
-        title: stands above.
+        title: heading of the plot.
         seconds: the seconds by role.
     """
     from matplotlib.figure import Figure

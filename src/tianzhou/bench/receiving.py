@@ -1,4 +1,4 @@
-"""The receiving worker: members of consumer groups."""
+"""The receiving side of a worker: members of consumer groups."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ POLL_MS = 500
 
 
 class Receiving:
-    """Consumes until it is closed.
+    """A consumer of messages until it is closed.
 
     Args:
-        job: what to consume.
+        job: the work.
     """
 
     def __init__(self, job: Job) -> None:
@@ -33,10 +33,10 @@ class Receiving:
         self._count: Callable[[list[MessageExt]], None] = lambda messages: None
 
     async def connect(self) -> None:
-        """Join the groups; nothing is consumed before the start.
+        """Join the groups. Messages are consumed only after `start`.
 
         Raises:
-            TianzhouError: a server cannot be reached, or refuses.
+            TianzhouError: a server cannot be reached, or rejects a request.
         """
         job, spec = self._job, self._job.spec
         where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -63,14 +63,14 @@ class Receiving:
             self._members.append((consumer, topic))
 
     def queues(self) -> dict[str, int]:
-        """How many queues each group has in this process."""
+        """Return the number of queues that each group has in this process."""
         found = Counter[str]()
         for consumer, topic in self._members:
             found[consumer.group] += sum(queue.topic == topic for queue in consumer.assignment)
         return found
 
     def start(self, gathering: Gathering) -> None:
-        """Begin to consume, now, and count into `gathering`."""
+        """Start to consume immediately, and count into `gathering`."""
         self._count = self._counter(gathering)
         for consumer, _ in self._members:
             if isinstance(consumer, PushConsumer):
@@ -79,10 +79,10 @@ class Receiving:
                 self._tasks.append(start_awaited(self._poll(consumer)))
 
     async def finished(self) -> None:
-        """Never return: the parent knows when all is consumed.
+        """Never return. The parent determines when all messages are consumed.
 
         Raises:
-            Exception: polling failed.
+            Exception: a poll failed.
         """
         if self._tasks:
             await asyncio.gather(*self._tasks)

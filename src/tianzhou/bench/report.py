@@ -1,4 +1,4 @@
-"""What comes out of a run: a document for programs, rows for people, ratios to an earlier run. Pure."""
+"""Reports of a run: a document for programs, rows for users, ratios to an earlier run. Pure."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ COLUMNS = (
     *(f"{name} ms" for name in SHOWN),
     "client CPU us",
 )
-"""Of the table for people; the last is processor time of the load processes for each message."""
+"""Columns of the table for users. The last is the load processes' processor time per message."""
 CSV_COLUMNS = ("role", "second", "warm_up", "messages", "bytes", "errors", *(f"{name}_ms" for name in LATENCIES))
 BUSY = 0.95
-"""A load process that has so little time left was the limit itself."""
+"""Busy time above which a load process was itself the limit, as a part of the time."""
 STARVED = 0.2
-"""One that had to wait so long for a processor says more about the machine than about the cluster."""
+"""Waiting time for a processor above which the machine was the limit and not the cluster, as a part of the time."""
 _COMPARED = ("messages_per_second", "mib_per_second", "client_cpu_us_per_message")
 
 
 def table(document: Mapping[str, Any]) -> list[list[str]]:
-    """A row of figures for each role, under `COLUMNS`."""
+    """Return a row of figures for each role, under `COLUMNS`."""
     rows = []
     for role, named in ROLES.items():
         figures = document.get(role)
@@ -55,12 +55,12 @@ def table(document: Mapping[str, Any]) -> list[list[str]]:
 
 
 def limits(processes: Sequence[Mapping[str, Any]], processors: int) -> list[str]:
-    """Why the load processes, or the machine, may have been the limit and not the cluster; one text a role.
+    """Return why the load processes, or the machine, may have been the limit and not the cluster; one text per role.
 
     Args:
-        processes: of each its role, and which shares of the time it used a processor (`cpu`) and waited for one that
-            was busy with something else (`waited`).
-        processors: how many the machine has.
+        processes: for each its role, and the parts of the time in which it used a processor (`cpu`) and waited for a
+            busy one (`waited`).
+        processors: number of processors of the machine.
     """
     texts = []
     for role, named in (("send", "sends"), ("receive", "receives")):
@@ -90,7 +90,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def compare(document: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a run divided by those of an earlier one, role by role; None where one of them has none."""
+    """Return the figures of a run divided by those of an earlier run, by role; None if one of them has no figure."""
     ratios: dict[str, Any] = {}
     for role in ROLES:
         now, then = document.get(role), earlier.get(role)
@@ -107,7 +107,7 @@ def _ratio(now: float | None, then: float | None) -> float | None:
 
 
 def ratio_rows(ratios: Mapping[str, Any]) -> list[list[str]]:
-    """The ratios under `COLUMNS`."""
+    """Return the ratios under `COLUMNS`."""
     return [
         [
             ROLES[role],
@@ -123,14 +123,14 @@ def ratio_rows(ratios: Mapping[str, Any]) -> list[list[str]]:
 
 
 def read_earlier(text: str, source: str) -> dict[str, Any]:
-    """The document of an earlier run.
+    """Parse the document of an earlier run.
 
     Args:
-        text: what the file holds.
-        source: its name, for messages.
+        text: content of the file.
+        source: name of the file, for messages.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is not such a document.
     """
     try:
         found = json.loads(text)
@@ -146,7 +146,7 @@ def read_earlier(text: str, source: str) -> dict[str, Any]:
 
 
 def differing(document: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
-    """The settings in which two runs differ, as `name then -> now`."""
+    """Return the settings in which two runs differ, as `name then -> now`."""
     now, then = document.get("given") or {}, earlier.get("given") or {}
     names = [name for name in now if name in then and now[name] != then[name]]
     found = [f"{name} {then[name]} -> {now[name]}" for name in names]
@@ -156,7 +156,7 @@ def differing(document: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[s
 
 
 def csv_text(seconds: Mapping[str, Sequence[Second]]) -> str:
-    """The seconds of each role as CSV."""
+    """Return the seconds of each role as CSV."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -171,11 +171,11 @@ def csv_text(seconds: Mapping[str, Sequence[Second]]) -> str:
 
 
 def progress_line(number: int, found: Iterable[tuple[str, Second | None]]) -> str:
-    """One second for people.
+    """Return one second as text for users.
 
     Args:
         number: the second, from 0.
-        found: each role and what was counted of it in that second.
+        found: each role and its counts in that second.
     """
     parts, warm_up = [], False
     for role, second in found:

@@ -1,4 +1,4 @@
-"""The consumer groups of a run: made before it, and gone after it."""
+"""The consumer groups of a run: created before it, and deleted after it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tianzhou.wire.command import Command
 
 FORGET_LIMIT_S = 1.0
 HELD_LOOK_S = 5.0
-"""Seconds between two looks of Apache's broker for long polls whose time is over."""
+"""Interval in seconds at which Apache's broker checks held pulls for their timeout."""
 HELD_LIMIT_S = BROKER_SUSPEND_MS / 1000 + HELD_LOOK_S + 1.0
-"""Seconds after its consumers have left in which one of their pulls may make a group again."""
+"""Seconds after its consumers have left in which a held pull may create a group again."""
 
 
 class RunGroups:
-    """Groups that nobody is to see after the run.
+    """Groups that must not exist after the run.
 
-    Apache's broker keeps a held pull whose client has gone, carries it out when its time is over, and then creates
-    again the group that was deleted meanwhile. Ours ends held pulls with their connection.
+    Apache's broker holds a pull whose client has disconnected. It executes the pull at its timeout, and then creates
+    the deleted group again. Tianzhou's broker ends held pulls with their connection.
 
     Args:
-        names: of the groups.
+        names: names of the groups.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -35,23 +35,23 @@ class RunGroups:
 
     @property
     def left_s(self) -> float:
-        """How long a broker may still create them again, seconds; 0 when none does."""
+        """Seconds in which a broker may still create the groups again; 0 if none can."""
         return 0.0 if self._again_at_s is None else max(0.0, self._again_at_s - time.monotonic())
 
     async def make(self, admin: Admin) -> None:
-        """Create them.
+        """Create the groups.
 
         Raises:
-            TianzhouError: a broker cannot be reached, or refuses.
+            TianzhouError: a broker cannot be reached, or rejects a request.
         """
         for name in self.names:
             await admin.groups.create(name)
 
     async def forget(self, admin: Admin) -> str:
-        """Delete them, now that their consumers have left.
+        """Delete the groups. Their consumers must have left.
 
         Returns:
-            Why they could not all be deleted; empty when they were.
+            The reason why some could not be deleted; empty if all were.
         """
         try:
             async with asyncio.timeout(FORGET_LIMIT_S):
@@ -65,7 +65,7 @@ class RunGroups:
         return ""
 
     async def forget_again(self, namesrv: str, tls: bool | None) -> str:
-        """Delete them once more, when the last held pull has ended.
+        """Delete the groups once more, after the last held pull has ended.
 
         Args:
             namesrv: the name servers.

@@ -1,4 +1,4 @@
-"""A whole run: topics and groups, the processes that carry the load, and what comes of it."""
+"""A whole run: topics and groups, the load processes, and their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHARED_LIMIT_S = 30.0
 LOOK_EVERY_S = 0.05
 START_IN_S = 0.1
 QUIET_S = 10.0
-"""Seconds without a message after which consumers are not waited for any longer."""
+"""Seconds without a message after which the run no longer waits for consumers."""
 FILL_ATTEMPTS = 5
 FILL_BATCH = 32
 FILL_IN_FLIGHT = 16
@@ -41,18 +41,18 @@ Progress = Callable[["Run", int], None]
 
 
 class Run:
-    """Measures once.
+    """A measurement.
 
     Args:
-        spec: what to do, checked.
+        spec: the checked description of the run.
         tls: see `ClientInstance`.
         progress: called with this run and the number of each second that has passed.
-        announce: called with what people should know before it begins.
+        announce: called with notes for the user before the run begins.
 
     Attributes:
-        notes: what people should know of the figures.
+        notes: notes for the user about the figures.
         series: the seconds of each role that is measured.
-        interrupted: whether it was cancelled under load.
+        interrupted: whether the run was cancelled under load.
         server: the embedded server, if there is one.
     """
 
@@ -80,18 +80,18 @@ class Run:
 
     @property
     def measured(self) -> bool:
-        """Whether there is anything to report."""
+        """Whether there are figures to report."""
         return self._started and any(series.seen or series.errors for series in self.series.values())
 
     async def measure(self, namesrv: str, server: LocalServer | None = None) -> None:
-        """Carry it out; when it is cancelled, what was measured so far stays.
+        """Execute the run. If it is cancelled, the figures so far remain available.
 
         Args:
             namesrv: the name servers.
-            server: the embedded one, to ask what it has used.
+            server: the embedded server, whose processor time is measured.
 
         Raises:
-            TianzhouError: it cannot be done.
+            TianzhouError: the run cannot be executed.
         """
         self._namesrv, self.server = namesrv, server
         if self.spec.sends or self.spec.fill:
@@ -148,7 +148,7 @@ class Run:
                 self._wanted = min(self._wanted, spec.count)
         await self._groups.make(admin)
         if spec.timed:
-            # New groups would begin with all that is stored, and latencies be those of a backlog.
+            # New groups would begin at the first stored message, and the latencies would be those of a backlog.
             for group, topic in self._topics.items():
                 async with PullConsumer(group, instance=admin.instance) as consumer:
                     ends = {queue: at.max_offset for queue, at in stored[topic].offset_table.items()}
@@ -165,7 +165,7 @@ class Run:
         raise TianzhouError(f"{left} of the messages to consume could not be stored: {next(iter(failed))}")
 
     async def _store(self, count: int) -> Counter[str]:
-        """Send messages, unmeasured; returns how many failed for which reason."""
+        """Send messages that are not measured. Return the number of failures by reason."""
         spec = self.spec
         most = max(1, min(FILL_BATCH, FILL_BATCH_BYTES // max(spec.payload.size, 1)))
         filling = replace(
@@ -217,7 +217,7 @@ class Run:
                 await progress
 
     async def _until_shared(self, admin: Admin, receivers: list[Worker]) -> None:
-        """Wait until each group has all queues of its topic, so that the run is not one of a rebalance."""
+        """Wait until each group has all queues of its topic, so that the run does not measure a rebalance."""
         queues = {topic: len((await admin.topics.stats(topic)).offset_table) for topic in self.spec.topics}
         wanted = {group: queues[topic] for group, topic in self._topics.items()}
         limit_s = time.monotonic() + SHARED_LIMIT_S
@@ -235,7 +235,7 @@ class Run:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _backlog(self, epoch_s: float, senders: list[Worker], receivers: list[Worker]) -> None:
-        """Let a backlog grow, and then consumers and producers work until it is gone and the time is over."""
+        """Let a backlog grow, then run consumers and producers until it is consumed and the time is up."""
         spec = self.spec
         sent, received = self.series[BenchRole.send], self.series[BenchRole.receive]
         messages = spec.backlog_bytes / max(spec.payload.size, 1)
@@ -255,7 +255,7 @@ class Run:
             worker.stop()
 
     async def _sending(self, senders: list[Worker]) -> None:
-        """See that producers still send, and wait until the next look."""
+        """Check that producers still send, and wait until the next check."""
         self._pool.check()
         if all(worker.done for worker in senders):
             raise TianzhouError("all producers have ended before the backlog was consumed")
@@ -291,7 +291,7 @@ class Run:
 
     async def _show_progress(self, epoch_s: float) -> None:
         for number in itertools.count():
-            # A little later than the second ends, when all have reported what they counted in it.
+            # Wait a little longer than the second, until all processes have reported their counts of it.
             await asyncio.sleep(max(epoch_s + number + 1.3 - time.monotonic(), 0))
             self._progress(self, number)
 
@@ -316,7 +316,7 @@ class Run:
             self.notes.append(f"the groups of this run, bench-{self._mark}-…, could not all be deleted: {reason}")
 
     async def forget_groups_again(self) -> None:
-        """Delete the groups once more when brokers may have created them again; returns at once when none does."""
+        """Delete the groups once more if brokers may have created them again. Otherwise return immediately."""
         if (left_s := self._groups.left_s) > 0:
             self._announce(
                 f"a broker of Apache's creates deleted groups again for pulls it still holds: they are deleted again "
@@ -325,12 +325,12 @@ class Run:
             self._note_left(await self._groups.forget_again(self._namesrv, self._tls))
 
     def _used_by_server(self) -> float | None:
-        """Processor time of the embedded server under load, seconds; None where the system does not say."""
+        """Return the embedded server's processor time under load in seconds; None if the system does not provide it."""
         before, now = self._server_cpu_s, self.server.cpu_s() if self.server is not None else None
         return None if before is None or now is None else now - before
 
     def processes(self) -> list[dict[str, Any]]:
-        """What each load process has used, of one processor each."""
+        """Return the processor use of each load process, as a part of one processor."""
         return [
             {
                 "role": worker.job.role.value,
@@ -341,7 +341,7 @@ class Run:
         ]
 
     def figures(self) -> dict[str, dict[str, Any]]:
-        """The figures of each role."""
+        """Return the figures of each role."""
         result = {}
         for role, series in self.series.items():
             workers = self._pool.of(role)
@@ -352,6 +352,6 @@ class Run:
         return result
 
     def server_cpu_us(self) -> float | None:
-        """Processor time of the embedded server for each message sent or consumed, microseconds."""
+        """Return the embedded server's processor time per message sent or consumed, in microseconds."""
         seen = sum(series.seen for series in self.series.values())
         return round(self._server_cpu_s / seen * 1e6, 2) if self._server_cpu_s is not None and seen else None

@@ -1,4 +1,4 @@
-"""When messages are due. Pure."""
+"""The times at which messages are due. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 
 
 class Tickets:
-    """Hands out the times at which one process sends, in order.
+    """The times at which one process sends, in order.
 
-    With a rate the load is open: the times follow from the rate alone, whatever the answers do, so that a server that
-    stalls is charged for everything it kept waiting (no coordinated omission). Without one, each ticket is due now.
+    With a rate the load is open: the times depend on the rate alone and not on the replies. So a stall of the server
+    counts for all messages that it delays (no coordinated omission). Without a rate, each ticket is due immediately.
 
     Args:
-        start_s: the beginning, seconds of a monotonic clock; the same in all processes.
-        rate: tickets a second of all processes together, 0 for as many as can be.
-        warm_up_s: seconds before measuring begins.
-        seconds: how long to measure, None for no limit.
-        count: how many tickets to measure in all processes together, None for no limit.
-        share: which of the processes this is, from 0.
-        of: how many processes there are.
+        start_s: the beginning in seconds of a monotonic clock; the same in all processes.
+        rate: tickets per second of all processes together, 0 for no limit.
+        warm_up_s: seconds before the measurement begins.
+        seconds: duration of the measurement in seconds, None for no limit.
+        count: number of tickets to measure in all processes together, None for no limit.
+        share: number of this process, from 0.
+        of: number of processes.
     """
 
     __slots__ = ("_count", "_end_s", "_measured", "_measured_from_s", "_next", "_of", "_rate", "_start_s", "closed")
@@ -45,7 +45,7 @@ class Tickets:
         self.closed = False
 
     def next(self, now_s: float) -> float | None:
-        """When the next message is due, which may be past or to come; None when all are sent."""
+        """Return the time at which the next message is due, in the past or future; None if all are sent."""
         due_s = self._start_s + self._next / self._rate if self._rate else now_s
         if self.closed or due_s >= self._end_s:
             return None

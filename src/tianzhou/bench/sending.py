@@ -1,4 +1,4 @@
-"""The sending worker: connections, each with many messages on their way."""
+"""The sending side of a worker: connections, each with many sends in flight."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ PRODUCER_GROUP = "tianzhou-bench"
 
 
 def make_bodies(payload: Payload) -> list[bytes]:
-    """The bodies, which take turns.
+    """Return the bodies, which are used round-robin.
 
     Raises:
-        ConfigError: the file cannot be read, or holds none.
+        ConfigError: the file cannot be read, or has no body.
     """
     if payload.file:
         try:
@@ -49,17 +49,17 @@ def make_bodies(payload: Payload) -> list[bytes]:
 
 
 def reason_of(error: TianzhouError) -> str:
-    """What failures are counted by: no text that differs from message to message."""
+    """Return the reason of a failure, for counts. It has no text that differs from message to message."""
     if isinstance(error, BrokerError):
         return f"code {error.code}: {str(error).partition(': ')[2] or error}"[:200]
     return f"{type(error).__name__}: {error}"[:200]
 
 
 class BenchSending:
-    """Sends until the schedule ends or it is closed.
+    """A sender of messages until the schedule ends or it is closed.
 
     Args:
-        job: what to send.
+        job: the work.
     """
 
     def __init__(self, job: Job) -> None:
@@ -72,7 +72,7 @@ class BenchSending:
         self._pacer: Pacer | None = None
 
     async def connect(self) -> None:
-        """Make the connections, and send each topic's route request, so that the first message waits for nothing.
+        """Open the connections and fetch the routes, so that the first message is not delayed.
 
         Raises:
             TianzhouError: a server cannot be reached.
@@ -83,7 +83,7 @@ class BenchSending:
                 PRODUCER_GROUP,
                 job.namesrv,
                 tls=job.tls,
-                # What is sent again on its own would hide that it failed, and a body made smaller how large it was.
+                # Automatic retries would hide failures, and compression would hide the size of bodies.
                 retry_times_when_send_failed=0,
                 compress_msg_body_over_howmuch=NEVER_COMPRESSED,
             )
@@ -92,11 +92,11 @@ class BenchSending:
             self._producers.append((producer, topic))
 
     def queues(self) -> dict[str, int]:
-        """Producers own no queues."""
+        """Return no queues, because producers own none."""
         return {}
 
     def start(self, gathering: Gathering) -> None:
-        """Begin to send when the run begins, and count into `gathering`."""
+        """Start to send when the run begins, and count into `gathering`."""
         job = self._job
         self._tickets = Tickets(
             gathering.start_s,
@@ -108,7 +108,7 @@ class BenchSending:
             of=job.of,
         )
         self._pacer = Pacer()
-        # Connection after connection in turn, so that a slow rate uses all of them.
+        # Order the tasks by connection, so that a slow rate uses all connections.
         self._tasks = [
             start_awaited(self._work(producer, topic, self._tickets, self._pacer, gathering))
             for _ in range(job.spec.in_flight)
@@ -116,17 +116,17 @@ class BenchSending:
         ]
 
     async def finished(self) -> None:
-        """Return when everything is sent and answered.
+        """Wait until all messages are sent and acknowledged.
 
         Raises:
-            Exception: what is no fault of a message.
+            Exception: an error that does not belong to a message.
         """
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
 
     async def close(self) -> None:
-        """Send no more, wait a moment for answers, and disconnect."""
+        """Start no more sends, wait a moment for acknowledgements, and disconnect."""
         if self._tickets is not None:
             self._tickets.closed = True
         if self._pacer is not None:
@@ -167,12 +167,12 @@ class BenchSending:
                 gathering.fail(now_s, result.status.name, batch)
 
     def _maker(self, topic: str) -> Callable[[float], Message]:
-        """What makes the next message of a topic from the time at which it is due."""
+        """Return a function that makes the next message of a topic from the time at which it is due."""
         mark, tags = self._job.mark, self._job.spec.tags
         keys = key_source(self._job.spec.keys, self._job.share, os.urandom)
         bodies: Iterator[bytes] = itertools.cycle(self._bodies)
         if keys is None and not mark:
-            # Messages are not changed by sending, so the same ones take turns.
+            # Sends do not change messages, so the same messages are used round-robin.
             ready = itertools.cycle([Message(topic, body, tags) for body in self._bodies])
             return lambda due_s: next(ready)
 

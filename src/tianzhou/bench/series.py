@@ -1,4 +1,4 @@
-"""What was counted: in a worker by the second, in the parent put together (HdrHistogram). Pure."""
+"""The counts of a run: in a worker by the second, in the parent aggregated (HdrHistogram). Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ LONGEST_US = 3_600_000_000
 DIGITS = 3
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 SETTLED_S = 3
-"""Seconds so old are complete: every process has reported what it counted in them."""
+"""Seconds of this age are complete: every process has reported its counts of them."""
 HOW_TO_INSTALL = "install it with: pip install 'tianzhou[bench]'"
 
 
 class Slice(msgspec.Struct, array_like=True):
-    """What one process counted in one second, or in a part of it.
+    """Counts of one process in one second, or in a part of it.
 
     Attributes:
-        second: since the start of the run, whole.
-        messages: that were acknowledged, or consumed.
-        size: bytes of their bodies.
-        latencies: how many took how many microseconds.
-        errors: how many failed for which reason.
+        second: whole seconds since the start of the run.
+        messages: number of acknowledged or consumed messages.
+        size: size of their bodies in bytes.
+        latencies: number of messages by latency in microseconds.
+        errors: number of failures by reason.
     """
 
     second: int
@@ -41,10 +41,10 @@ class Slice(msgspec.Struct, array_like=True):
 
 
 class Gathering:
-    """Counts in a worker, at the cost of a few dictionary look-ups a message.
+    """The counters of a worker. They cost a few dictionary look-ups per message.
 
     Args:
-        start_s: the beginning of the run, seconds of the monotonic clock.
+        start_s: the beginning of the run in seconds of the monotonic clock.
     """
 
     def __init__(self, start_s: float) -> None:
@@ -55,7 +55,7 @@ class Gathering:
         self.last_s = 0.0
 
     def timed(self, at_s: float, latency_s: float, size: int, count: int = 1) -> None:
-        """Count messages that took so long."""
+        """Count messages with a latency."""
         found = self.add(at_s, size, count)
         taken_us = int(latency_s * 1e6)
         found.latencies[taken_us] = found.latencies.get(taken_us, 0) + count
@@ -66,7 +66,7 @@ class Gathering:
         found.errors[reason] = found.errors.get(reason, 0) + count
 
     def add(self, at_s: float, size: int, count: int = 1) -> Slice:
-        """Count messages without a latency; returns what is counted of that second."""
+        """Count messages without a latency. Return the counts of their second."""
         self.last_s = at_s
         self.messages += count
         second = int(at_s - self.start_s)
@@ -78,13 +78,13 @@ class Gathering:
         return found
 
     def take(self) -> list[Slice]:
-        """What was counted since the last call."""
+        """Return the counts since the last call."""
         taken, self._open, self._now = list(self._open.values()), {}, Slice(-1)
         return taken
 
 
 def new_histogram() -> HdrHistogram:
-    """A histogram from a microsecond to an hour with three digits.
+    """Return a histogram from one microsecond to one hour, with three significant digits.
 
     Raises:
         ConfigError: the library is not installed.
@@ -102,7 +102,7 @@ def _fill(histogram: HdrHistogram, latencies: Mapping[int, int]) -> None:
 
 
 def milliseconds(histogram: HdrHistogram) -> dict[str, float] | None:
-    """Percentiles and the like of a histogram in microseconds; None of an empty one."""
+    """Return mean, percentiles and maximum of a histogram of microseconds; None if it is empty."""
     if not histogram.get_total_count():
         return None
     figures = {"mean": histogram.get_mean_value()}
@@ -117,14 +117,14 @@ class Second:
     """One second of a run.
 
     Attributes:
-        second: since the start, whole.
-        warm_up: it is not measured.
-        messages: that were acknowledged, or consumed.
-        size: bytes of their bodies.
-        errors: that failed.
-        latency_ms: percentiles, None where nothing was timed.
-        latencies: what the percentiles are of, until the second is settled.
-        settled: what is reported of it later counts in the totals alone.
+        second: whole seconds since the start.
+        warm_up: whether the second is before the measurement.
+        messages: number of acknowledged or consumed messages.
+        size: size of their bodies in bytes.
+        errors: number of failed messages.
+        latency_ms: percentiles in ms, None if no message was timed.
+        latencies: number of messages by latency in microseconds, until the second is settled.
+        settled: whether the percentiles are final. Later reports count in the totals only.
     """
 
     second: int
@@ -137,7 +137,7 @@ class Second:
     settled: bool = False
 
     def document(self) -> dict[str, Any]:
-        """As JSON and CSV show it."""
+        """Return the second for JSON and CSV."""
         return {
             "second": self.second,
             "warm_up": self.warm_up,
@@ -149,10 +149,10 @@ class Second:
 
 
 class RunSeries:
-    """The seconds of a run, put together from what all processes of one role report.
+    """The seconds of a run, aggregated from the reports of all processes of one role.
 
     Args:
-        warm_up_s: seconds in the beginning that are not in the figures.
+        warm_up_s: seconds at the beginning that the figures leave out.
     """
 
     def __init__(self, warm_up_s: int) -> None:
@@ -163,10 +163,10 @@ class RunSeries:
         self.total = new_histogram()
         self.errors = Counter[str]()
         self.seen = 0
-        """Messages, those of the warm-up included."""
+        """Number of messages, including those of the warm-up."""
 
     def add(self, slices: Iterable[Slice]) -> None:
-        """Count what a process has reported."""
+        """Count a report of a process."""
         for part in slices:
             second = self._seconds.get(part.second)
             if second is None:
@@ -197,22 +197,22 @@ class RunSeries:
             second.latency_ms = milliseconds(self._work)
 
     def at(self, number: int) -> Second | None:
-        """A second as far as it is known, None when nothing was counted in it."""
+        """Return a second with its counts so far, None if there are none."""
         second = self._seconds.get(number)
         if second is not None and not second.settled:
             self._measure(second)
         return second
 
     def seconds(self) -> list[Second]:
-        """All seconds in which something was counted."""
+        """Return all seconds that have counts."""
         self._settle(float("inf"))
         return [self._seconds[number] for number in sorted(self._seconds)]
 
     def figures(self, last_s: float) -> dict[str, Any]:
-        """The figures without the warm-up.
+        """Return the figures without the warm-up.
 
         Args:
-            last_s: when the last message was counted, seconds since the start.
+            last_s: time of the last message, in seconds since the start.
         """
         measured = [second for second in self._seconds.values() if not second.warm_up]
         messages = sum(second.messages for second in measured)

@@ -16,7 +16,7 @@ MOST_PROCESSES = 64
 
 
 class BenchKind(StrEnum):
-    """What is measured."""
+    """The subject of a measurement."""
 
     produce = "produce"
     consume = "consume"
@@ -25,7 +25,7 @@ class BenchKind(StrEnum):
 
 
 class BenchRole(StrEnum):
-    """What a process does."""
+    """The role of a process."""
 
     send = "send"
     receive = "receive"
@@ -36,11 +36,11 @@ class Payload:
     """Bodies of messages.
 
     Attributes:
-        size: bytes of each, when there is no file.
+        size: size of each body in bytes, if there is no file.
         file: a file of bodies, empty for none.
-        whole: the file is one body, else each line is.
-        random_ratio: of a pool of bodies, how much of each is random; None for one body of letters.
-        pool: how many there are then.
+        whole: whether the whole file is one body; otherwise each line is one.
+        random_ratio: part of each body that is random, for a pool of bodies; None for one body of letters.
+        pool: number of bodies in the pool.
     """
 
     size: int = 1024
@@ -55,30 +55,30 @@ class LoadSpec:
     """A run.
 
     Attributes:
-        kind: what is measured.
-        topics: where messages go to and come from.
-        queues: of each topic, when it has to be made.
-        seconds: how long to measure; None for no limit.
-        count: how many messages to measure; None for no limit.
-        warm_up_s: seconds before measuring begins, whole.
-        rate: messages a second of all topics together, 0 for as many as can be.
-        connections: producers of each topic, each with connections of its own.
-        in_flight: messages, or batches, that a connection has on their way.
-        batch: messages of one request.
-        processes: that send, and as many that receive.
+        kind: the subject of the measurement.
+        topics: topics of the messages.
+        queues: number of queues of a topic that is created.
+        seconds: duration of the measurement in seconds; None for no limit.
+        count: number of messages to measure; None for no limit.
+        warm_up_s: whole seconds before the measurement begins.
+        rate: messages per second of all topics together, 0 for no limit.
+        connections: number of producers of each topic. Each has its own connections.
+        in_flight: number of messages, or batches, in flight on each connection.
+        batch: number of messages in a request.
+        processes: number of sending processes, and of receiving processes.
         payload: the bodies.
         keys: the messages' keys.
         tags: the messages' tag.
-        groups: consumer groups of each topic.
-        consumers: members of each group.
-        handlers: handlers of a member that run at the same time.
-        consume_batch: most messages of one call of a handler.
-        pull_batch: most messages of one pull.
-        by_pulling: consumers poll, and have no handlers.
-        fill: messages stored before consumers are measured.
-        backlog_bytes: how much the topics hold before consumers start.
-        drain_ratio: how much of that has to be consumed in the end.
-        name: what a workload file calls itself.
+        groups: number of consumer groups of each topic.
+        consumers: number of members of each group.
+        handlers: number of concurrent handlers of a member.
+        consume_batch: maximum messages of one call of a handler.
+        pull_batch: maximum messages of one pull.
+        by_pulling: whether consumers poll and have no handlers.
+        fill: number of messages to store before consumers are measured.
+        backlog_bytes: size in bytes of the messages to store before consumers start.
+        drain_ratio: part of the backlog that must be consumed at the end, 0 to 1.
+        name: name in the workload file.
     """
 
     kind: BenchKind
@@ -118,14 +118,14 @@ class LoadSpec:
 
     @property
     def timed(self) -> bool:
-        """Whether messages are timed from when they were due until they are consumed."""
+        """Whether messages are timed from their due time until they are consumed."""
         return self.kind in {BenchKind.latency, BenchKind.mixed}
 
     def checked(self) -> LoadSpec:
-        """The same with what follows from it filled in.
+        """Return a copy with all dependent values set.
 
         Raises:
-            ConfigError: parts of it exclude each other.
+            ConfigError: some values exclude each other.
         """
         spec = self
         if spec.kind is BenchKind.latency and not spec.rate:
@@ -147,7 +147,7 @@ class LoadSpec:
         return replace(spec, connections=connections)
 
     def document(self) -> dict[str, Any]:
-        """As JSON shows it."""
+        """Return the description for JSON."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()

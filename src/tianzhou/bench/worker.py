@@ -1,7 +1,7 @@
-"""A process that carries one share of the load; started by `worker_pool`, never by hand.
+"""A process that carries one share of the load. `worker_pool` starts it.
 
-Its job is the first line of its input, the start the second; the end of its input means stop, also when the parent was
-killed. What it counts goes to its output four times a second.
+The first line of its input is its job, the second the start. The end of its input means stop, also after the parent was
+killed. It writes its counts to its output four times a second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCHEDSTAT = Path("/proc/self/schedstat")
 
 
 class _Reports(asyncio.Protocol):
-    """Standard output, to the parent, which never makes the load wait."""
+    """The standard output to the parent. Writes never block the load."""
 
     def __init__(self) -> None:
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,7 +43,7 @@ class _Reports(asyncio.Protocol):
         self._transport, _ = await loop.connect_write_pipe(lambda: self, sys.stdout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Everything is written, or nobody listens any more."""
+        """Note that all reports are written, or that the parent has closed the pipe."""
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -53,20 +53,20 @@ class _Reports(asyncio.Protocol):
             self._transport.write(encode(report) + b"\n")
 
     async def close(self) -> None:
-        """Return when everything is written."""
+        """Write all reports, and close."""
         if self._transport is not None:
             self._transport.close()
             await self._gone
 
 
 class _Usage:
-    """Processor time that the process has used since the start."""
+    """The processor time that the process has used since the start of the run."""
 
     def __init__(self) -> None:
         self._wall_s, self._cpu_s, self._waited_s = time.monotonic(), time.process_time(), _waited_s()
 
     def report(self, gathering: Gathering, *, done: bool = False) -> WorkerReport:
-        """What was counted since the last time, and what it has cost since the start."""
+        """Return the counts since the last report, and the processor time since the start."""
         return WorkerReport(
             slices=gathering.take(),
             last_s=max(gathering.last_s - gathering.start_s, 0.0),
@@ -78,7 +78,7 @@ class _Usage:
 
 
 def _waited_s() -> float:
-    """How long this thread was ready and had no processor, where the system tells."""
+    """Return the seconds for which this thread was ready but had no processor; 0 if the system does not provide it."""
     try:
         return int(_SCHEDSTAT.read_bytes().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -120,7 +120,7 @@ async def _carry_out(work: BenchSending | Receiving, reports: _Reports, lines: a
 
 
 async def _start_line(work: BenchSending | Receiving, reports: _Reports, lines: asyncio.StreamReader) -> bytes:
-    """The parent's `Start`, empty when it is to end; reports meanwhile how queues are shared."""
+    """Return the parent's `Start`, empty if the worker must end. Report changes of the assigned queues meanwhile."""
     reading = start_awaited(lines.readline())
     reported: dict[str, int] = {}
     while not reading.done():
@@ -136,7 +136,7 @@ async def _measure(
     work: BenchSending | Receiving, reports: _Reports, lines: asyncio.StreamReader, epoch_s: float
 ) -> WorkerReport:
     gathering = Gathering(epoch_s)
-    # What was made so far stays; looking through it again and again would only be noise in the latencies.
+    # Exclude the present objects from later collections, which would add noise to the latencies.
     gc.collect()
     gc.freeze()
     usage = _Usage()
@@ -154,7 +154,7 @@ async def _measure(
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
-        # What was on its way is waited for, and counts.
+        # Wait for requests in flight. They count.
         await work.close()
     return usage.report(gathering, done=True)
 

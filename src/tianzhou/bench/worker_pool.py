@@ -1,4 +1,4 @@
-"""The worker processes of a run, seen from the parent."""
+"""The worker processes of a run, as the parent controls them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ OnReport = Callable[["Worker", WorkerReport], None]
 
 
 class Worker:
-    """One process with one job.
+    """A process with one job.
 
     Args:
-        job: what it does.
+        job: the work.
         on_report: called with each of its reports.
 
     Attributes:
-        queues: how many queues each of its groups has.
-        last: what it had used, and when it last counted a message, as last reported while it worked.
+        queues: number of queues of each of its groups.
+        last: the last report of its processor time and of the time of its last message, while it worked.
         done: whether it has ended.
-        failed: why it could not go on; empty otherwise.
+        failed: the reason of its failure; empty without one.
     """
 
     def __init__(self, job: Job, on_report: OnReport) -> None:
@@ -54,17 +54,17 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LONGEST_LINE,
-            # Ctrl-C is for the parent, which asks the workers for what they have counted.
+            # Ctrl-C must reach only the parent, which collects the counts of the workers.
             start_new_session=True,
         )  # fmt: skip
         self._listening = start_owned(self._listen(self._process), "bench")
         self._write(encode(self.job))
 
     async def ready(self) -> None:
-        """Return when it is connected.
+        """Wait until the worker is connected.
 
         Raises:
-            TianzhouError: it is not, and never will be.
+            TianzhouError: it failed, or did not connect in time.
         """
         try:
             async with asyncio.timeout(READY_LIMIT_S):
@@ -74,29 +74,29 @@ class Worker:
         self.check()
 
     async def finished(self) -> None:
-        """Return when its last report is here."""
+        """Wait for the last report."""
         await self._finished.wait()
 
     def check(self) -> None:
-        """See that it still works.
+        """Check that the worker has not failed.
 
         Raises:
-            TianzhouError: it could not go on.
+            TianzhouError: it has failed.
         """
         if self.failed:
             raise TianzhouError(self.failed)
 
     def begin(self, epoch_s: float) -> None:
-        """Have it start at a time of the monotonic clock."""
+        """Start the load at a time of the monotonic clock."""
         self._write(encode(Start(epoch_s)))
 
     def stop(self) -> None:
-        """Have it end; it still reports what it has counted."""
+        """Stop the load. The worker still reports its last counts."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
     async def ended(self) -> None:
-        """Return when the process is gone, which is killed when it takes too long."""
+        """Wait until the process ends. Kill it after a timeout."""
         process = self._process
         if process is None:
             return
@@ -122,7 +122,7 @@ class Worker:
                 self.queues = report.queues
             if report.wall_s:
                 if report.done and self.last.wall_s:
-                    # Waiting for the last answers and disconnecting is no work.
+                    # The wait for the last acknowledgements and the disconnection are not load.
                     self.last.last_s = report.last_s
                 else:
                     self.last = report
@@ -142,7 +142,7 @@ class Worker:
 
 
 class WorkerPool:
-    """All workers of a run; an async context manager that leaves no process behind.
+    """All workers of a run; an async context manager that ends all processes.
 
     Args:
         on_report: called with each of their reports.
@@ -156,14 +156,14 @@ class WorkerPool:
         return self
 
     def of(self, role: BenchRole) -> list[Worker]:
-        """The workers of a role."""
+        """Return the workers of a role."""
         return [worker for worker in self.workers if worker.job.role is role]
 
     async def start(self, jobs: Iterable[Job]) -> None:
         """Start workers and wait until they are connected.
 
         Raises:
-            TianzhouError: one cannot.
+            TianzhouError: a worker cannot connect.
         """
         started = [Worker(job, self._on_report) for job in jobs]
         self.workers += started
@@ -173,10 +173,10 @@ class WorkerPool:
             await worker.ready()
 
     def check(self) -> None:
-        """See that all still work.
+        """Check that no worker has failed.
 
         Raises:
-            TianzhouError: one could not go on.
+            TianzhouError: a worker has failed.
         """
         for worker in self.workers:
             worker.check()

@@ -1,4 +1,4 @@
-"""The lines of JSON between the parent and its worker processes: job and start to them, reports back. Pure."""
+"""Messages between the parent and its worker processes, one line of JSON each: job, start and reports. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tianzhou.bench.series import Slice
 
 
 class WorkerReport(msgspec.Struct, omit_defaults=True):
-    """What a worker has counted and used.
+    """A report of a worker.
 
     Attributes:
-        ready: connected, and waiting for the start.
-        queues: of a receiver, how many queues each of its groups has there.
-        slices: what was counted since the last report.
-        last_s: when the last message was counted, seconds since the start.
-        cpu_s: processor time since the start.
-        waited_s: time since the start in which it could have run and had no processor.
-        wall_s: time since the start.
-        done: this is its last report.
-        failed: why it could not go on.
+        ready: whether it is connected and waits for the start.
+        queues: for a receiver, the number of queues of each of its groups in this process.
+        slices: the counts since the last report.
+        last_s: time of the last message, in seconds since the start.
+        cpu_s: processor time since the start, in seconds.
+        waited_s: seconds since the start for which it was ready but had no processor.
+        wall_s: seconds since the start.
+        done: whether this is its last report.
+        failed: the reason of its failure; empty without one.
     """
 
     ready: bool = False
@@ -35,10 +35,10 @@ class WorkerReport(msgspec.Struct, omit_defaults=True):
 
 
 class Start(msgspec.Struct):
-    """The start, when all are ready; the end of what the parent writes means stop.
+    """The start of the load, after all workers are ready. The end of the worker's input means stop.
 
     Attributes:
-        epoch_s: when the run begins, on the monotonic clock.
+        epoch_s: beginning of the run, in seconds of the monotonic clock.
     """
 
     epoch_s: float

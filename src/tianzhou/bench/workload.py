@@ -1,7 +1,8 @@
 """Workload files of openmessaging-benchmark. Pure.
 
-Their keys, defaults and meaning are those of the `Workload` class of that project; values are checked, keys nobody
-knows are named with the nearest that is known, and those without a counterpart here with what holds instead.
+Keys, defaults and meanings are those of the `Workload` class of that project. Values are checked. For an unknown key
+the result contains a note with the most similar known key. For a key without a counterpart it contains a note with the
+behaviour that applies instead.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WHOLE = {
     "testDurationMinutes": 1,
     "warmupDurationMinutes": 0,
 }
-"""The keys with whole numbers, and the least each may be."""
+"""The keys with whole numbers, and the minimum of each."""
 RATIOS = ("randomBytesRatio", "backlogDrainRatio")
 OTHERS = ("name", "keyDistributor", "useRandomizedPayloads", "payloadFile")
 KNOWN = (*WHOLE, *RATIOS, *OTHERS)
@@ -54,18 +55,18 @@ NOT_HERE = {
     "randomTopicNames": "topics are numbered",
     "logIntervalMillis": "progress is shown every second",
 }
-"""Keys of the project's versions and forks that change nothing here, and what holds instead."""
+"""Keys of the project's versions and forks that have no effect here, and the behaviour that applies instead."""
 
 
 def parse(text: str, source: str) -> Mapping[str, Any]:
-    """The keys of a workload file.
+    """Parse the keys of a workload file.
 
     Args:
-        text: what it holds.
-        source: its name, for messages.
+        text: content of the file.
+        source: name of the file, for messages.
 
     Raises:
-        ConfigError: it is no YAML of keys and values, or the library that reads it is not installed.
+        ConfigError: the text is not YAML of keys and values, or the YAML library is not installed.
     """
     try:
         import yaml
@@ -84,15 +85,15 @@ def parse(text: str, source: str) -> Mapping[str, Any]:
 
 
 def apply(keys: Mapping[str, Any], source: str, topic: str) -> tuple[LoadSpec, list[str]]:
-    """A run as the file describes it, and notes on keys that change nothing.
+    """Return the run that the file describes, and notes on keys without effect.
 
     Args:
         keys: see `parse`.
-        source: the file's name, for messages.
-        topic: the topic, or what their names begin with when there are several.
+        source: name of the file, for messages.
+        topic: name of the topic, or the prefix of the names of several topics.
 
     Raises:
-        ConfigError: a value cannot be used.
+        ConfigError: a value is invalid.
     """
     notes = [note for key in keys if (note := _note(key, source))]
 

@@ -25,9 +25,9 @@ from tianzhou.cli.topics import confirm, with_admin
 from tianzhou.errors import ConfigError
 
 PASSWORD: Final = "TIANZHOU_PASSWORD"
-"""Environment variable of a user's password: arguments of commands are seen by everybody on the machine."""
+"""Environment variable of a user's password. Arguments of commands are visible to all users of the machine."""
 LONGEST_FILE: Final = 4096
-"""Bytes a file of a secret may have."""
+"""Maximum size in bytes of a file with a secret."""
 
 
 class UserTypeOption(StrEnum):
@@ -45,7 +45,7 @@ class Status(StrEnum):
 
 
 class DecisionOption(StrEnum):
-    """What is said about a resource."""
+    """DecisionOption of a policy about a resource."""
 
     allow = "Allow"
     deny = "Deny"
@@ -85,10 +85,10 @@ PolicyOption = Annotated[
 
 
 def read_password(file: Path | None) -> str | None:
-    """The password of a file, else of the environment; None when neither is given.
+    """Return the password of a file, or of the environment; None if neither is given.
 
     Raises:
-        ConfigError: the file cannot be read, or there is no password in it.
+        ConfigError: the file cannot be read, or contains no password.
     """
     if file is None:
         return os.environ.get(PASSWORD) or None
@@ -96,15 +96,15 @@ def read_password(file: Path | None) -> str | None:
 
 
 def read_secret(option: str, file: Path, what: str) -> str:
-    """The secret in a file of one line.
+    """Return the secret in a file of one line.
 
     Args:
-        option: that names the file, for errors.
+        option: the option with the file, for errors.
         file: the file, of at most `LONGEST_FILE` bytes.
-        what: the secret is, for errors.
+        what: name of the secret, for errors.
 
     Raises:
-        ConfigError: the file cannot be read, or does not hold one line of text.
+        ConfigError: the file cannot be read, or does not consist of one line of text.
     """
     try:
         with file.open("rb") as opened:
@@ -121,7 +121,7 @@ def read_secret(option: str, file: Path, what: str) -> str:
 
 
 def need_password(file: Path | None) -> str:
-    """As `read_password`, but the terminal is asked when neither is given.
+    """Return the password as `read_password` does, or prompt for it at the terminal.
 
     Raises:
         ConfigError: as `read_password`, or there is no terminal.

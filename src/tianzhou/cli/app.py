@@ -1,7 +1,7 @@
-"""Every command, put together.
+"""The command line with all its commands.
 
-A command line imports and makes only the command or family that it names: all of them take several times as long as
-most of them run. `tianzhou --help` is made of the table below. What a command runs it imports when it runs.
+An invocation imports and builds only its own command or family, because all of them take several times as long as most
+commands run. `tianzhou --help` is built from the table in this module. Commands import further modules when they run.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tianzhou.cli.output import WatchingCommand
 from tianzhou.logs import log_to_stderr
 
 SERVERS: Final = frozenset({"serve", "namesrv", "broker"})
-"""Commands whose processes stay."""
+"""Commands that run until they are stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command, or a family of them.
+    """A command, or a family of commands.
 
     Attributes:
-        module: where it is, below `tianzhou.cli`.
-        name: of the family there, or of the command's function.
-        summary: what `tianzhou --help` says of it.
-        settings: of the command's context, beside those of all.
-        watches: whether it is a command with `--watch`.
+        module: its module, below `tianzhou.cli`.
+        name: name of the family or of the command's function in the module.
+        summary: its line in `tianzhou --help`.
+        settings: settings of the command's context, in addition to the common ones.
+        watches: whether the command has `--watch`.
     """
 
     module: str
@@ -43,7 +43,7 @@ class CommandEntry:
     watches: bool = False
 
     def load(self) -> typer.Typer | Callable[..., Any]:
-        """Import it."""
+        """Import the command or family."""
         found: typer.Typer | Callable[..., Any] = getattr(import_module(f"tianzhou.cli.{self.module}"), self.name)
         return found
 
@@ -92,10 +92,10 @@ PARTS: Final[Mapping[str, CommandEntry]] = {
 
 
 def part_for(words: Sequence[str]) -> typer.Typer:
-    """The part of the command line that an invocation needs: its command or family, or what `tianzhou --help` shows.
+    """Return the command or family that an invocation needs, or the contents for `--help`.
 
     Args:
-        words: what follows the program's name.
+        words: the arguments after the program's name.
     """
     first = next((word for word in words if not word.startswith("-")), None)
     if first is None or first not in PARTS or {"-h", "--help"} & set(words[: words.index(first)]):
@@ -105,12 +105,12 @@ def part_for(words: Sequence[str]) -> typer.Typer:
 
 @cache
 def whole_app() -> typer.Typer:
-    """Every command and family, imported and made."""
+    """Return all commands and families, imported and built."""
     return _made(PARTS)
 
 
 def contents() -> typer.Typer:
-    """Names and summaries of all commands and families, of which none can be called."""
+    """Return the names and summaries of all commands and families. They cannot be called."""
     app = _root()
     for name, part in PARTS.items():
         app.command(name, short_help=part.summary)(_nothing)
@@ -146,10 +146,10 @@ def _root() -> typer.Typer:
         help="A message queue that is RocketMQ to everyone who talks to it, and a pipeline into Spark.",
         epilog="Example: tianzhou serve --data ./data   (every command's --help has one)",
         no_args_is_help=True,
-        add_completion=False,  # two more options in every --help; `tianzhou completion` has it
+        add_completion=False,  # two more options in every --help; `tianzhou completion` replaces them
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
-        # Plain help and errors: quick to make, and the same in a terminal, a pipe and a log.
+        # Plain help and errors are fast to build, and equal in a terminal, a pipe and a log.
         rich_markup_mode=None,
     )
     app.callback()(_options)
@@ -167,5 +167,5 @@ def _options(
     del version
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
     if not verbose and context.invoked_subcommand not in SERVERS:
-        # A client's command ends with an error that says what a lost connection meant for it.
+        # A client command ends with an error that explains the effect of a lost connection, so hide these log lines.
         logging.getLogger("tianzhou.remoting").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""`bench`: load a cluster and say how fast it was; the work is in `tianzhou.bench`."""
+"""`bench`: load a cluster and report its throughput and latency. `tianzhou.bench` does the work."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def _bench(kind: BenchKind, context: typer.Context) -> None:
                 try:
                     await run.measure(namesrv, server)
                 finally:
-                    # Also when it failed or was interrupted: what was measured by then stays.
+                    # If the run failed or was interrupted, show the figures so far.
                     if run.measured:
                         files.show(run, notes, output)
                 if server is None:
@@ -311,7 +311,7 @@ def _bench(kind: BenchKind, context: typer.Context) -> None:
                     for note in run.notes[printed:]:
                         print_note(note)
         finally:
-            # Last, because it takes long and may be given up when the run was interrupted.
+            # Draw last, because it takes long and may be cancelled after an interruption.
             if run.measured:
                 files.draw(run)
 
@@ -328,7 +328,7 @@ def _values(context: typer.Context) -> dict[str, Any]:
 
 
 def _load_spec(kind: BenchKind, options: Mapping[str, Any]) -> LoadSpec:
-    """The run that the options describe; `LoadSpec` has the defaults of those a command lacks."""
+    """Return the run that the options describe. Options that a command lacks have the defaults of `LoadSpec`."""
     file = options["payload_file"]
     values = {name: options[name] for name in _load_fields(options)}
     if kind is BenchKind.consume and options["embedded"] and not options["fill"]:
@@ -338,14 +338,14 @@ def _load_spec(kind: BenchKind, options: Mapping[str, Any]) -> LoadSpec:
 
 
 def _load_fields(options: Mapping[str, Any]) -> set[str]:
-    """The options that are fields of `LoadSpec` under their own names."""
+    """Return the names of the options that are fields of `LoadSpec`."""
     return {field.name for field in fields(LoadSpec)} & options.keys()
 
 
 def _of_workload(
     path: Path, options: Mapping[str, Any], chosen: Collection[str], spec: LoadSpec
 ) -> tuple[LoadSpec, list[str]]:
-    """A workload file's run, with the options that were chosen in the place of what it says."""
+    """Return a workload file's run, overridden by the options that were given."""
     from tianzhou.bench.workload import apply, parse
 
     found, notes = apply(parse(_text("--workload", path), str(path)), str(path), options["topic"])
@@ -361,7 +361,7 @@ def _of_workload(
 
 
 def _payload_of(workload: Path, name: str) -> Path:
-    """Where a workload's payload is: from here, from the file, or from the folder its folder is in, as theirs are."""
+    """Find a workload's payload in the working directory, beside the file, or in the parent of the file's folder."""
     places = [Path(name), workload.parent / name, workload.parent.parent / name]
     for place in places:
         if place.is_file():
@@ -392,7 +392,7 @@ def _check_can_write(option: str, path: Path) -> None:
 
 
 class _BenchFiles:
-    """What is read before the run and written after it; what cannot be is found out before."""
+    """The files that are read before the run and written after it. Their errors are raised before the run."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         from tianzhou.bench.report import read_earlier
@@ -435,7 +435,7 @@ class _BenchFiles:
             self._csv.write_text(csv_text(seconds), encoding="utf-8")
 
     def draw(self, run: Run) -> None:
-        """Draw the picture."""
+        """Draw the plot."""
         if self._png is not None:
             from tianzhou.bench.plot import plot
 
@@ -464,7 +464,7 @@ def _document(run: Run, notes: list[str]) -> dict[str, Any]:
 
 
 def _remarks(document: Mapping[str, Any]) -> None:
-    """What people should know about the figures."""
+    """Print notes about the figures."""
     if document["interrupted"]:
         print_note("interrupted: the figures are of what was measured until then")
     for reasons in document["failures"].values():

@@ -1,4 +1,4 @@
-"""Processes that a command has started: Spark's, a server; an interruption ends them with it."""
+"""Child processes of a command, such as Spark or a server, which must end when the command is interrupted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, ShutdownSignals
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[ShutdownSignals]:
-    """Within it, SIGINT and SIGTERM end the child processes, and the command with the code of an interruption.
+    """End the child processes on SIGINT and SIGTERM inside the block, and exit with the code of an interruption.
 
     Raises:
-        typer.Exit: it was interrupted.
+        typer.Exit: the command was interrupted.
     """
 
     def at_once(_: str) -> None:
@@ -28,7 +28,7 @@ def interruptible() -> Iterator[ShutdownSignals]:
         os._exit(EXIT_INTERRUPTED)
 
     def is_news(record: logging.LogRecord) -> bool:
-        # What the interruption was in the middle of is none: Py4J writes tracebacks of it.
+        # Hide errors that the interruption causes: Py4J logs tracebacks of interrupted calls.
         return not ending.number or record.name.partition(".")[0] == "tianzhou"
 
     handlers = list(logging.getLogger().handlers)
@@ -38,7 +38,7 @@ def interruptible() -> Iterator[ShutdownSignals]:
         try:
             yield ending
         except (KeyboardInterrupt, Exception) as error:
-            # A library in the middle of something may turn the interruption into an error of its own.
+            # A library may turn the interruption into an error of its own.
             if not (ending.number or isinstance(error, KeyboardInterrupt)):
                 raise
             end_children()
@@ -49,9 +49,9 @@ def interruptible() -> Iterator[ShutdownSignals]:
 
 
 def end_children() -> None:
-    """End the processes this one has started: at once, for a JVM that is just starting outlives its stdin.
+    """Kill the child processes, because a JVM that is starting does not end with its stdin.
 
-    But for the server: the kernel sends it a SIGTERM when this process is gone, and a second one would end it at once.
+    The server is spared: the kernel sends it SIGTERM when this process ends, and a second one would kill it.
     """
     for child in children_of(os.getpid()):
         with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def end_children() -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that a process has started and that still run."""
+    """Return the running child processes of a process."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for path in Path(f"/proc/{pid}/task").glob("*/children"):

@@ -1,4 +1,4 @@
-"""`completion`: a shell completes commands, options and their values, by asking `tianzhou` itself."""
+"""`completion`: completion of commands, options and their values by a shell, which queries `tianzhou` itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import typer
 from tianzhou.cli.output import Output, OutputOption, print_json, print_text
 
 VARIABLE: Final = "_TIANZHOU_COMPLETE"
-"""Environment variable by which a shell asks what may follow; the words are in one of `_LINES`."""
+"""Environment variable with which a shell queries completions. One of `_LINES` contains the words."""
 _LINES: Final = ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")
 
 
 class Shell(StrEnum):
-    """Shells that can ask."""
+    """The supported shells."""
 
     bash = "bash"
     zsh = "zsh"
@@ -44,10 +44,10 @@ def completion(
 
 
 def words_so_far(environ: Mapping[str, str]) -> list[str]:
-    """What stands on the line that a shell asks about, behind the program's name and before what is being written.
+    """Return the complete words of the command line that a shell completes, without the program's name.
 
     Args:
-        environ: the environment that the shell gives.
+        environ: the environment from the shell.
     """
     line = next((environ[name] for name in _LINES if environ.get(name)), "")
     words = line.split()[1:]
@@ -55,7 +55,7 @@ def words_so_far(environ: Mapping[str, str]) -> list[str]:
 
 
 def answer_shells() -> None:
-    """Be ready for shells that ask."""
+    """Register the completion for shells."""
     from typer._completion_classes import completion_init
 
     completion_init()

@@ -1,4 +1,4 @@
-"""`broker.conf` and `namesrv.conf`: reading and printing them, and saying clearly what in them cannot be."""
+"""`broker.conf` and `namesrv.conf`: reading, printing, and errors for invalid settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_TIMERS: Final = (
 _PATH_KEY: Final = re.compile("path|paths|home|dir$", re.IGNORECASE)
 _NOT_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
-# What a file may ask for and nobody would notice that it is missing, until a message or a secret is lost.
+# Settings that must not be ignored silently, because messages or secrets might be lost.
 _REFUSED: Final = {
     ("enableControllerMode", "true"): "this version has no controller",
     ("enableControllerInNamesrv", "true"): "this version has no controller",
@@ -42,15 +42,16 @@ _REFUSED: Final = {
 def read_conf(path: Path | None, *classes: type, faults: Faults | None = None) -> dict[str, str]:
     """Return the values of a configuration file. Print a warning for each key that no settings class has.
 
-    Paths in it may begin with `~` and hold `${user.home}`.
+    Paths in it may begin with `~` and contain `${user.home}`.
 
     Args:
         path: the file; None gives no values.
-        classes: whose keys are known.
+        classes: settings classes of the known keys.
         faults: collects the faults of lines and values, and the result omits these lines; None raises the faults.
 
     Raises:
-        ConfigError: the file cannot be read, or sets a feature that this version lacks; names each faulty line.
+        ConfigError: the file cannot be read, or sets a feature that this version lacks. The error contains each faulty
+            line.
     """
     if path is None:
         return {}
@@ -64,7 +65,7 @@ def read_conf(path: Path | None, *classes: type, faults: Faults | None = None) -
     values = parse_properties(decoded(data), source=str(path), faults=found)
     with found.noted():
         check_served(values, str(path))
-    # It is the default, and a file of a server or of `-p` has every key in it, which nobody has chosen.
+    # It is the default, and files that a server or `-p` has written contain every key, which no user has chosen.
     chosen = 2 * len(values) < len(keys_of(*classes))
     if chosen and values.get("timerWheelEnable", "").strip().lower() == "true":
         print_note(f"warning: {path}: timerWheelEnable=true: {NO_TIMERS}")
@@ -88,13 +89,13 @@ def read_assignments(option: str, texts: Iterable[str], *classes: type, faults: 
     """Return the values of `KEY=VALUE` texts of a command line.
 
     Args:
-        option: where they stand, for messages.
+        option: the option with the texts, for messages.
         texts: the texts.
-        classes: whose keys are known.
+        classes: settings classes of the known keys.
         faults: collects the faults; None raises them.
 
     Raises:
-        ConfigError: texts are no assignments, have unknown keys, or set a feature that this version lacks; names each.
+        ConfigError: some texts are malformed, have unknown keys, or set a feature that this version lacks.
     """
     found = Faults.of(faults)
     values: dict[str, str] = {}
@@ -111,14 +112,14 @@ def read_assignments(option: str, texts: Iterable[str], *classes: type, faults: 
 
 
 def assignment(text: str, where: str = "") -> tuple[str, str]:
-    """Key and value of `KEY=VALUE`.
+    """Parse `KEY=VALUE`.
 
     Args:
         text: the text.
-        where: what stands before it in messages.
+        where: prefix of messages.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text has another form.
     """
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
@@ -127,10 +128,10 @@ def assignment(text: str, where: str = "") -> tuple[str, str]:
 
 
 def expand(key: str, value: str, source: str) -> str:
-    """A path with `~` and `${user.home}` replaced; relative ones stay relative to the working directory.
+    """Return a path with `~` and `${user.home}` replaced. Relative paths remain relative to the working directory.
 
     Raises:
-        ConfigError: it holds another `${…}`.
+        ConfigError: the path contains another `${…}`.
     """
     text = value.replace("${user.home}", str(Path.home()))
     if "${" in text:
@@ -144,7 +145,7 @@ def check_served(values: Mapping[str, str], source: str) -> None:
     """Reject settings that this version would silently ignore.
 
     Raises:
-        ConfigError: names key, value and reason of each such setting.
+        ConfigError: there are such settings. The error contains the key, value and reason of each.
     """
     faults = Faults()
     for (key, refused), why in _REFUSED.items():
@@ -168,15 +169,15 @@ def check_given(rules: Rules, kinds: Iterable[type], values: Mapping[str, str], 
 
 
 def check_port(name: str, port: int, *, least: int = 0) -> int:
-    """The port itself.
+    """Check a port, and return it.
 
     Args:
         name: flag or key, for the message.
-        port: the value; 0 takes any free one.
-        least: the smallest besides 0.
+        port: the value; 0 for any free port.
+        least: minimum of other values.
 
     Raises:
-        ConfigError: it is no port.
+        ConfigError: the port is out of range.
     """
     if port != 0 and not max(least, 1) <= port <= 65_535:
         raise ConfigError(f"{name} {port}: expected {max(least, 1)} to 65535, or 0 for any free port")
@@ -186,12 +187,12 @@ def check_port(name: str, port: int, *, least: int = 0) -> int:
 def print_ignored(
     source: str, ignored: Mapping[str, Collection[str]], *settings: object, written: Collection[str] = ()
 ) -> None:
-    """Say on stderr which settings somebody has set that change nothing here, and why: a line per reason.
+    """Warn on stderr of settings that have no effect here, with one line per reason.
 
     Args:
-        source: where they were set.
-        ignored: reason to keys.
-        settings: as they are.
+        source: origin of the settings.
+        ignored: keys without effect, by reason.
+        settings: the settings.
         written: keys that a server has written itself.
     """
     for line in ignored_lines(sorted(set(differing(*settings)) - set(written)), ignored):
@@ -201,13 +202,13 @@ def print_ignored(
 def print_settings(
     settings: list[Any], only: set[str] | None, output: Output, ignored: Mapping[str, Collection[str]]
 ) -> None:
-    """Print settings under RocketMQ's keys, secrets masked, and which of them change nothing here.
+    """Print settings under RocketMQ's keys, with secrets masked, and note those without effect.
 
     Args:
-        settings: as they are.
-        only: keys that are printed; None for all.
-        output: how.
-        ignored: reason to keys that change nothing.
+        settings: the settings.
+        only: the keys to print; None for all.
+        output: form of the output.
+        ignored: keys without effect, by reason.
     """
     values = {key: value for key, value in dump(*settings, hide_secrets=True).items() if only is None or key in only}
     without_effect = {

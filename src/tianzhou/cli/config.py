@@ -94,7 +94,7 @@ def set_settings(
 
     async def work(admin: Admin) -> list[str]:
         found = await _present(admin, broker, cluster, of_namesrv)
-        # A server passes over keys it does not know.
+        # A server ignores unknown keys, so check them here.
         for key in values:
             _check_known(key, found)
         if of_namesrv:
@@ -132,7 +132,7 @@ def _check_known(key: str, found: Mapping[str, Mapping[str, str]]) -> None:
 async def _present(
     admin: Admin, broker: str | None, cluster: str | None, of_namesrv: bool
 ) -> dict[str, dict[str, str]]:
-    """The settings of the servers that the options name, by address."""
+    """Return the settings of the servers that the options select, by address."""
     if of_namesrv:
         return await admin.cluster.namesrv_config()
     addresses: Sequence[str] = [broker] if broker else sorted((await admin.cluster.masters(cluster)).values())

@@ -1,4 +1,4 @@
-"""`console`: the web console; `console-user`: who may log in to it."""
+"""`console`: the web console; `console-user`: the accounts that may log in to it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ users_app = typer.Typer(
 
 
 class RoleOption(StrEnum):
-    """What somebody may do."""
+    """The role of an account."""
 
     viewer = "viewer"
     admin = "admin"
@@ -125,7 +125,7 @@ def _import_server() -> type[ConsoleServer]:
 
 
 def _missing(error: ModuleNotFoundError) -> Exception:
-    """What to say of a package that is not there; of one of ours, the error itself."""
+    """Return the error for a missing package; the error itself for a module of this package."""
     if (error.name or "").startswith("tianzhou"):
         return error
     return ConfigError(f"the console needs {error.name}: {HOW_TO_INSTALL}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 POLL_S = 1.0
 
 Servers = dict[str, Any]
-"""Whom a consumer talks to and how, as its arguments."""
+"""Arguments of a consumer for its servers and credentials."""
 
 
 def consume(
@@ -127,7 +127,7 @@ def consume(
 
 
 class _Printer:
-    """Prints messages until there are enough, or none came for long enough."""
+    """A printer of messages. It ends after enough messages, or after a time without messages."""
 
     def __init__(self, limit: int | None, timeout: float | None, output: Output, bodies: BodyFolder | None) -> None:
         self.shown = 0
@@ -211,7 +211,7 @@ async def _join(
 
 
 class _NotShownError(BaseException):
-    """Output failed. No `Exception`, because the message is not at fault: it just is not consumed."""
+    """Output failed. It is not an `Exception`, because the message is not faulty and must not count as consumed."""
 
     def __init__(self, error: OSError | ConfigError) -> None:
         self.error = error

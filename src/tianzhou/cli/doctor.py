@@ -1,4 +1,4 @@
-"""`doctor [group|topic|broker|send|connect|spark|host|access|metrics]`: what ails a cluster, and what to do then."""
+"""`doctor [group|topic|broker|send|connect|spark|host|access|metrics]`: problems of a cluster, and their remedies."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S: Final = 3.0
 MOST_UNANSWERED: Final = 5
 MOST_EVIDENCE: Final = 600
-"""Characters of a piece of evidence that people are shown; programs get all."""
+"""Maximum characters of a piece of evidence in text output. JSON output contains all of it."""
 
 _SINGULAR: Final = {"addresses": "address"}
 
 
 class _Words(NamedTuple):
-    """What stands around findings."""
+    """Words around findings."""
 
     fix: str
     cut: str
@@ -54,7 +54,7 @@ _ENGLISH: Final = _Words(
 
 
 class Language(StrEnum):
-    """What findings are written in."""
+    """Languages of findings."""
 
     en = "en"
     zh = "zh"
@@ -260,8 +260,8 @@ def metrics(
 
 
 def _replace(file: Path, page: bytes) -> None:
-    """Replace a file whole, as another process may read it at any moment."""
-    # A collector reads all that ends with .prom.
+    """Replace a file atomically, because another process may read it at any moment."""
+    # A collector reads all files that end with .prom, so the new file must end differently.
     beside = file.with_name(f"{file.name}.new")
     try:
         beside.write_bytes(page)

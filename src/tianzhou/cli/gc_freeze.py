@@ -1,13 +1,13 @@
-"""Garbage collection of server processes: long-lived objects are left out of it.
+"""Garbage collection of server processes: long-lived objects are excluded from it.
 
 Python's collector traverses all objects whenever their number has grown by a quarter. With ten thousand connections and
-queues that stops a server for a tenth of a second, again and again while they come. Nearly all of these objects live as
-long as the server, and are freed without the collector when they end. The same holds for the modules that a command
-imports: a tenth of its time went into their traversal.
+queues each traversal stops a server for a tenth of a second, and there are many while clients connect. Nearly all of
+these objects live as long as the server, and are freed without the collector when they end. The same holds for the
+modules that a command imports: their traversal took a tenth of the command's time.
 
 A frozen object that becomes garbage in a cycle stays in memory until the next whole collection. So objects are frozen
-again and again only in servers whose objects end without cycles: name servers and brokers. Pages of the console are
-cycles. Its process freezes the objects of its start alone.
+repeatedly only in servers whose objects end without cycles: name servers and brokers. Pages of the console are cycles,
+so its process freezes only the objects of its start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHOLE_S: Final = 3600.0
 WHOLE_BYTES: Final = 256 << 20
 """Growth of the process's private memory after which the next full collection traverses frozen objects as well.
 
-It bounds the garbage among frozen objects. Ten thousand connections take less.
+It limits the garbage among frozen objects. Ten thousand connections use less memory.
 """
 _SELDOM: Final = 20_000
 """Number of new objects that starts a collection before a server has started; Python's default is 700."""
@@ -32,7 +32,7 @@ _USUAL: Final = gc.get_threshold()
 
 
 def collect_seldom() -> None:
-    """Collect new objects a thirtieth as often, until a server has started."""
+    """Collect new objects 30 times less often, until a server has started."""
     gc.set_threshold(_SELDOM, *_USUAL[1:])
 
 
@@ -44,8 +44,8 @@ class FrozenObjects:
     server and nothing else.
 
     Args:
-        monotonic: seconds.
-        memory: returns a number of bytes, or None where the system does not tell it; by default the private memory of
+        monotonic: returns the seconds of a monotonic clock.
+        memory: returns a number of bytes, or None if the system does not provide it; by default the private memory of
             this process.
         has_garbage: whether objects of this server end in cycles while it runs. Then only the objects of its start are
             frozen.
@@ -83,7 +83,7 @@ class FrozenObjects:
         gc.unfreeze()
 
     def started(self) -> None:
-        """Freeze the objects of the start, and collect new objects from now on as often as Python does by default."""
+        """Freeze the objects of the start, and restore Python's default frequency for new objects."""
         gc.freeze()
         gc.set_threshold(*_USUAL)
 

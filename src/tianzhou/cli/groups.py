@@ -173,12 +173,12 @@ async def check_group(admin: Admin, group: str, others: Sequence[str] = ()) -> N
     """Check that a broker knows a group.
 
     Args:
-        admin: asks.
-        group: its name.
-        others: groups that are known besides those of brokers.
+        admin: the client.
+        group: name of the group.
+        others: known groups in addition to those of brokers.
 
     Raises:
-        ClientError: none does; the text names the nearest.
+        ClientError: no broker knows the group. The error contains the most similar name.
     """
     known = [*await admin.groups.names(system=True), *others]
     if group not in known:
@@ -194,10 +194,10 @@ def _unknown(group: str) -> ClientError:
 
 
 def destination_of(text: str) -> dict[str, Any]:
-    """Where a reset goes, as arguments of `Groups.reset`.
+    """Return the destination of a reset, as arguments of `Groups.reset`.
 
     Raises:
-        ConfigError: the text is none of the accepted forms.
+        ConfigError: the text has none of the accepted forms.
     """
     if text in ("earliest", "latest"):
         return {f"to_{text}": True}

@@ -1,6 +1,6 @@
-"""The `tianzhou` command: how it begins and ends.
+"""The `tianzhou` command: its start, its errors and its exit codes.
 
-Next to nothing is imported before `run_command`, which ends without a traceback at Ctrl-C.
+Few modules are imported before `run_command`, which ends without a traceback at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the `tianzhou` command line; `tianzhou admin NAME …` is `mqadmin NAME …`."""
+    """Run the `tianzhou` command line. `tianzhou admin NAME …` is `mqadmin NAME …`."""
     if sys.argv[1:2] == ["admin"] and sys.argv[2:3] and not sys.argv[2].startswith("-"):
         del sys.argv[1]
         mqadmin()
@@ -64,12 +64,13 @@ def run_command(
     """Run a command line.
 
     Args:
-        work: does it, and calls what it gets when all is imported; from that call on, Ctrl-C lets it clean up.
-        name: what its errors begin with.
-        words: an error for people.
+        work: runs it. It must call its argument when all modules are imported. From that call on, Ctrl-C lets it clean
+            up.
+        name: prefix of error messages.
+        words: returns the text of an error for users.
 
-    Exit codes: 0 done; 1 failed; 2 wrong usage or configuration, also a port or folder that is taken;
-    130 interrupted.
+    Exit codes: 0 success; 1 failure; 2 wrong usage or configuration, also a port or folder that is in use; 130
+    interrupted.
     """
     try:
         import signal
@@ -100,7 +101,7 @@ def run_command(
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`), which is its right.
+        # The reader of stdout has ended (`| head`). That is not an error of the command.
         _give_up_stdout()
         sys.exit(EXIT_FAILED)
     except OSError as error:
@@ -127,7 +128,7 @@ def _fail(name: str, text: str, code: int) -> NoReturn:
 
 
 def _open_missing_streams() -> None:
-    # A shell's `>&-` leaves no stream at all, and every write would need a test for that.
+    # A shell's `>&-` closes the stream, and Python sets it to None. Open the null device, so that writes need no check.
     if sys.stdout is None:
         sys.stdout = _nowhere()
     if sys.stderr is None:
@@ -139,7 +140,7 @@ def _nowhere() -> TextIO:
 
 
 def _give_up_stdout() -> None:
-    # What is still buffered cannot be written; Python would say so once more while it ends.
+    # Discard the buffered output, so that Python does not report the same error again at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, notes on stderr."""
+"""Output of commands: tables for users, JSON for programs, notes on stderr."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WATCH_EVERY_S: Final = 2.0
-"""Seconds between two looks with `--watch` alone."""
+"""Seconds between two refreshes if `--watch` has no number."""
 
 
 class Output(enum.StrEnum):
@@ -73,20 +73,20 @@ WatchOption = Annotated[
         max=86_400,
     ),
 ]
-"""0 for once; of commands whose class is `WatchingCommand`."""
+"""0 for a single output. Only for commands whose class is `WatchingCommand`."""
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 class WatchingCommand(TyperCommand):
-    """A command whose `--watch` may stand without a number."""
+    """A command whose `--watch` may have no number."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See click; the number that is left out is put in before."""
+        """Parse arguments as click does, after a missing number is inserted."""
         return super().parse_args(ctx, with_seconds(args))
 
 
 def with_seconds(words: Sequence[str]) -> list[str]:
-    """Words of a command line, with the seconds behind a `--watch` that has none."""
+    """Return the words of a command line, with the seconds inserted after a `--watch` without a number."""
     options = words[: words.index("--")] if "--" in words else words
     found: list[str] = []
     for word, following in zip_longest(options, options[1:], fillvalue=""):
@@ -97,14 +97,14 @@ def with_seconds(words: Sequence[str]) -> list[str]:
 
 
 async def watched(look: Callable[[], Awaitable[T]], every_s: float, output: Output) -> T:
-    """Look and print once, or again and again until nobody reads it; returns what the last look did.
+    """Query and print once, or repeatedly until the reader of stdout ends. Return the last result of `look`.
 
     Args:
-        look: looks and prints.
-        every_s: how long to wait between two looks; 0 for a single one.
-        output: the form; a terminal shows the newest look only, everything else one after the other.
+        look: queries and prints.
+        every_s: seconds between two calls; 0 for a single one.
+        output: form of the output. A terminal shows only the newest result; other outputs get one after another.
     """
-    import asyncio  # takes longer than all else here, and `--help` needs it not
+    import asyncio  # This import takes longer than all others of this module, and `--help` does not need it.
 
     if every_s and output is Output.text:
         clear_screen()
@@ -118,7 +118,7 @@ async def watched(look: Callable[[], Awaitable[T]], every_s: float, output: Outp
 
 
 def output_closed() -> bool:
-    """Whether whoever read our stdout has gone away, which a command that waits would not notice otherwise."""
+    """Whether the reader of stdout has ended. A waiting command would not notice it otherwise."""
     if not hasattr(select, "poll"):
         return False
     poll = select.poll()
@@ -129,13 +129,13 @@ def output_closed() -> bool:
 def print_rows(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Output, tones: Iterable[Tone | None] = ()
 ) -> None:
-    """Write rows as a table, or as a JSON array of objects whose keys are the columns.
+    """Print rows as a table, or as a JSON array of objects whose keys are the columns.
 
     Args:
-        columns: the names; as JSON keys, spaces become underscores.
-        rows: as many values as columns in each.
-        output: the form.
-        tones: of the rows, on a terminal; those behind the last have none.
+        columns: names of the columns. In JSON keys, spaces become underscores.
+        rows: rows with one value per column.
+        output: form of the output.
+        tones: colours of the rows on a terminal. Missing ones mean none.
     """
     if output is Output.json:
         print_json(objects(columns, rows))
@@ -152,13 +152,13 @@ def print_rows(
 
 
 def objects(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows as objects for JSON; spaces in the columns' names become underscores."""
+    """Return rows as objects for JSON. Spaces in the columns' names become underscores."""
     keys = [name.replace(" ", "_") for name in columns]
     return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
 def print_fields(values: Mapping[str, Any], output: Output) -> None:
-    """Write one object: `name  value` lines, or a JSON object."""
+    """Print one object: `name  value` lines, or a JSON object."""
     if output is Output.json:
         print_json(dict(values))
         return
@@ -168,7 +168,7 @@ def print_fields(values: Mapping[str, Any], output: Output) -> None:
 
 
 def print_names(names: Sequence[str], output: Output, none: str = "") -> None:
-    """Write names: a line each, or a JSON array; for people a note when there are none."""
+    """Print names: one per line, or a JSON array. In text form, print a note if there are none."""
     if output is Output.json:
         print_json(names)
         return
@@ -193,12 +193,12 @@ def _is_number(text: str) -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
+    """Return a count with its noun: `1 message`, `2 messages`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _local_date(timestamp_ms: int) -> dt.datetime | None:
-    from tianzhou.model.timestamps import local_date  # `--help` prints no time, and the model costs milliseconds
+    from tianzhou.model.timestamps import local_date  # `--help` prints no time, and the import takes milliseconds.
 
     return local_date(timestamp_ms)
 
@@ -222,6 +222,6 @@ def _no_date(timestamp_ms: int) -> str:
 
 
 def body_text(body: bytes) -> str:
-    """A message's body on one line: what is no text, or would move the cursor, is escaped."""
+    """Return a message's body on one line. Bytes that are not text, and control characters, are escaped."""
     text = body.decode("utf-8", "backslashreplace")
     return escaped(text, keep="\t")

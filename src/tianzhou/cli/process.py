@@ -1,6 +1,6 @@
-"""The process of a command: when it began, what it says of an error, and with which code it ends.
+"""The process of a command: its start time, its error texts and its exit codes.
 
-Imported before Ctrl-C can be seen to, and therefore next to nothing itself.
+It is imported before Ctrl-C can be handled, and therefore imports few modules itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tianzhou.errors import TianzhouError
 
 BEGAN = time.monotonic()
-"""When the process began, or nearly so: servers say how long they took to be ready."""
+"""Time of the process's start, approximately. Servers report the seconds from it until they are ready."""
 RAISE_AGAIN_S = 0.01
 """Seconds after which a KeyboardInterrupt that the interpreter ignored is raised once more."""
 EXIT_FAILED = 1
@@ -55,10 +55,10 @@ class Interruptions:
 
     @classmethod
     def raise_again(cls, ignored: sys.UnraisableHookArgs) -> None:
-        """Raise a KeyboardInterrupt once more that the interpreter ignored, as between two imports.
+        """Raise a KeyboardInterrupt again that the interpreter ignored, as between two imports.
 
         Args:
-            ignored: the exception; any other one is printed.
+            ignored: the ignored exception. Exceptions of other types are printed.
         """
         if not isinstance(ignored.exc_value, KeyboardInterrupt):
             sys.__unraisablehook__(ignored)
@@ -69,9 +69,9 @@ class Interruptions:
 
 
 def start_thread(work: Callable[..., object], *args: object) -> None:
-    """Start a thread that does not keep the process alive; may be called by a signal handler.
+    """Start a thread that does not prevent the process's exit. May be called by a signal handler.
 
-    `threading.Thread.start` waits until the thread runs, and the next signal would find the handler there.
+    `threading.Thread.start` would wait until the thread runs, and the next signal would interrupt the handler there.
 
     Args:
         work: function that the thread runs.
@@ -110,7 +110,7 @@ def is_within(frame: FrameType | None, code: CodeType) -> bool:
 
 
 def explain(error: TianzhouError) -> str:
-    """An error for people: its text, and what to do where the text cannot know it."""
+    """Return the text of an error for users: its message, and a remedy that the message does not contain."""
     text = str(error) or type(error).__name__
     advice = _advice(error, text)
     return f"{text}\n{advice}" if advice else text
@@ -121,7 +121,7 @@ def _advice(error: TianzhouError, text: str) -> str:
 
     if isinstance(error, ConnectFailed) and text.startswith("no name server"):
         if "not trusted" in text or "speak TLS?" in text:
-            return ""  # somebody is there, and the text says what is wrong
+            return ""  # A server answered, and the text contains the cause.
         if "was lost" in text:
             return "Somebody answers there, and ends the connection. Does that server take TLS only? Give --tls."
         return "Start a server with `tianzhou serve`, or name the right one with -n host:port or NAMESRV_ADDR."

@@ -38,7 +38,7 @@ DELAY_LEVELS = 18
 READ_BYTES = 65_536
 READS_AHEAD = 4
 LONGEST_LINE = 4 * 1024 * 1024
-"""Bytes of a message's body that a broker takes by default."""
+"""Maximum size in bytes of a message's body that a broker accepts by default."""
 
 
 def produce(
@@ -103,7 +103,7 @@ def produce(
                     await sending.run(producer, (message(payload) async for payload in bodies), advance)
             complete = True
         finally:
-            # Also when it failed or was interrupted: what was acknowledged by then stays.
+            # If the command failed or was interrupted, report the messages that were acknowledged.
             if output is Output.text and total != 1 and (complete or sending.acknowledged):
                 print_note(f"{counted(sending.acknowledged, 'message')} acknowledged")
 
@@ -111,10 +111,10 @@ def produce(
 
 
 def property_of(text: str) -> tuple[str, str]:
-    """Name and value of `name=value`.
+    """Parse `name=value`.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text has another form.
     """
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
@@ -123,11 +123,11 @@ def property_of(text: str) -> tuple[str, str]:
 
 
 class ProduceSending:
-    """Sends with many messages in flight, and prints what came of each.
+    """A sender with many messages in flight, which prints the result of each.
 
     Args:
-        total: how many there will be, None when nobody knows.
-        output: the form of what is printed.
+        total: number of messages, None if unknown.
+        output: form of the output.
     """
 
     def __init__(self, total: int | None, output: Output) -> None:
@@ -137,7 +137,7 @@ class ProduceSending:
         self._room = asyncio.Semaphore(SENDS_IN_FLIGHT)
 
     async def run(self, producer: Producer, messages: AsyncIterator[Message], advance: Advance) -> None:
-        """Send them all; the first failure ends it."""
+        """Send all messages. Stop at the first failure."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 async for message in messages:
@@ -173,7 +173,7 @@ def _result_fields(result: SendResult) -> dict[str, Any]:
 def _is_much(total: int | None, file: Path | None) -> bool:
     if total is not None:
         return total >= PROGRESS_FROM
-    # A bar would come between somebody's lines while they are typed.
+    # A progress bar would interfere with lines that a user types.
     return file is not None or not sys.stdin.isatty()
 
 
@@ -183,7 +183,10 @@ async def _repeated(body: bytes, count: int) -> AsyncIterator[bytes]:
 
 
 async def _lines(file: Path | None) -> AsyncIterator[bytes]:
-    """The lines of a file or of stdin, as they come; read by a thread, since a pipe may be silent for long."""
+    """Yield the lines of a file or of stdin as they arrive.
+
+    A thread reads them, because a pipe may have no data for a long time.
+    """
     if file is None and sys.stdin is None:
         raise ConfigError("stdin is closed; give --body or --file")
     loop = asyncio.get_running_loop()
@@ -193,7 +196,7 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
         run_owned_threadsafe(batches.put(batch), loop).result()
 
     def read() -> None:
-        # os.read and not a file object: a thread that waits inside one cannot be left behind at exit.
+        # Use os.read instead of a file object: a thread that waits inside a file object would block the exit.
         try:
             fd = 0 if file is None else os.open(file, os.O_RDONLY)
             splitter = LineSplitter("stdin" if file is None else str(file))
@@ -217,10 +220,10 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
 
 
 class LineSplitter:
-    """Bytes as they come in, lines as they are whole; empty ones are left out.
+    """A splitter of a byte stream into lines. Empty lines are left out.
 
     Args:
-        source: the name of what is read, for messages.
+        source: name of the source, for messages.
     """
 
     def __init__(self, source: str) -> None:
@@ -230,7 +233,7 @@ class LineSplitter:
         self._number = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that end in `data`, without their ends.
+        """Return the lines that end in `data`, without their line ends.
 
         Raises:
             ConfigError: a line is longer than a message may be.
@@ -248,7 +251,7 @@ class LineSplitter:
         return [line for line in (line.rstrip(b"\r") for line in whole) if line]
 
     def rest(self) -> list[bytes]:
-        """The last line, when no end follows it."""
+        """Return the last line if it has no line end."""
         line = b"".join(self._parts).rstrip(b"\r")
         return [line] if line else []
 

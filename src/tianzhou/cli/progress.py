@@ -1,4 +1,4 @@
-"""Progress bars, on terminals and for long work only."""
+"""Progress bars, shown only on terminals and for long work."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 Advance = Callable[[int], None]
-"""Called with the absolute amount that is done."""
+"""Called with the absolute amount of finished work."""
 
 
 def progress(description: str, total: int | None, *, worth_it: bool = True) -> AbstractContextManager[Advance]:
-    """A progress bar as a context manager, whose value is called with what is done so far.
+    """Return a progress bar as a context manager. Its value is called with the amount of finished work.
 
     Args:
-        description: what is being done.
-        total: how much there is, None when nobody knows.
-        worth_it: False for work so short that a bar would only flicker.
+        description: description of the work.
+        total: amount of all work, None if unknown.
+        worth_it: whether the work is long enough for a bar.
     """
     if worth_it and sys.stderr.isatty():
         return _Bar(description, total)

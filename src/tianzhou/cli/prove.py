@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT_COUNT = 1_000
 SHOWN = 20
-"""Findings of a kind that people are shown; programs get all."""
+"""Maximum findings of a kind in text output. JSON output contains all of them."""
 
 
 def prove(
@@ -135,14 +135,14 @@ def _read(path: Path) -> Any:
 
 def _opened(path: Path) -> Any:
     try:
-        # Line by line, so that what was acknowledged is known whatever becomes of this process.
+        # Buffer only lines, so that the file contains all acknowledged messages even if this process is killed.
         return path.open("w", encoding="utf-8", buffering=1)
     except OSError as error:
         raise ConfigError(f"--ledger {path}: {error.strerror}; name a file that can be written") from None
 
 
 def document(outcome: ProofOutcome, *, proven: bool) -> dict[str, Any]:
-    """For programs."""
+    """Return the result for JSON."""
     verdict = outcome.verdict
     return {
         "proven": proven,

@@ -1,4 +1,4 @@
-"""Addresses: whether a port is free, and whether a server can be reached under the address that clients get."""
+"""Addresses: whether a port is free, and whether clients can reach a server at its advertised address."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CHECK_TIMEOUT_MS = 2_000
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server can listen there now."""
+    """Whether a server can listen on the address now."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
-            # As the server will: what a former one has left behind does not count.
+            # Set the same option as servers do, so that lingering connections of an earlier server do not count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError:
@@ -32,7 +32,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def check_address(address: str, key: str, tls: TlsSettings, hooks: Iterable[RpcHook] = ()) -> asyncio.Task[None]:
-    """Warn on stderr when `unreachable` says so; to be cancelled when the server ends before."""
+    """Start a task that prints the warning of `unreachable` on stderr. Cancel it if the server stops earlier."""
     from tianzhou.supervision import start_owned
 
     async def check() -> None:
@@ -43,16 +43,17 @@ def check_address(address: str, key: str, tls: TlsSettings, hooks: Iterable[RpcH
 
 
 async def unreachable(address: str, key: str, *, tls: bool = False, hooks: Iterable[RpcHook] = ()) -> str | None:
-    """A warning when nothing answers at the address that a broker advertises; None when it does.
+    """Return a warning if no server answers at the address that a broker advertises; None if one does.
 
-    It may be right all the same: the outside address of a container often cannot be used from within.
+    The address may be right nevertheless: the outside address of a container often cannot be reached from inside.
 
     Args:
         address: `host:port`.
-        key: the flag or key that sets it.
-        tls: whether the server takes nothing else. What it shows is not looked at: the question is whether it is there.
-        hooks: sign the question, so that a server with access control does not count and log a refusal. At an address
-            of another machine, or of a NAT, it is not signed: whoever answers there could use the signature.
+        key: the flag or key that sets the address.
+        tls: whether the server accepts only TLS. Its certificate is not checked, because only the reply matters.
+        hooks: sign the request, so that a server with access control does not count and log a rejection. Requests to an
+            address of another machine or of a NAT are not signed, because an unknown server there could reuse the
+            signature.
     """
     from tianzhou.remoting.client import RemotingClient
     from tianzhou.remoting.tls import TlsSettings, client_context
@@ -63,7 +64,7 @@ async def unreachable(address: str, key: str, *, tls: bool = False, hooks: Itera
     signs = hooks if is_free(address.rpartition(":")[0].strip("[]"), 0) else ()
     async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS, hooks=signs, tls=context) as client:
         try:
-            # Any reply will do: what matters is that a server of this kind is there.
+            # Any reply proves that a server of this protocol listens there.
             await client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), CHECK_TIMEOUT_MS)
         except TianzhouError as error:
             return (

@@ -1,4 +1,4 @@
-"""`serve`, `namesrv`, `broker`: the processes that stay."""
+"""`serve`, `namesrv`, `broker`: the commands that run servers."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ IMPORTANT_OF_BROKER = {
 
 
 class Flush(StrEnum):
-    """When a message counts as stored."""
+    """The condition on which a message counts as stored."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
 class TlsMode(StrEnum):
-    """Which connections speak TLS."""
+    """The connections that use TLS."""
 
     permissive = "permissive"
     enforcing = "enforcing"
@@ -204,10 +204,10 @@ def _page_field(url: str) -> dict[str, str]:
 
 
 def _members(replicas: int | None, brokers: str | None, folder: Path) -> int:
-    """How many members the group has that is to be served; 0 for none.
+    """Return the number of members of the group to serve; 0 for no group.
 
     Raises:
-        ConfigError: it cannot be served.
+        ConfigError: the group cannot be served.
     """
     from tianzhou.cli.brokers.kinds import Group, member_count
     from tianzhou.data_folder import members_in
@@ -224,10 +224,10 @@ def _members(replicas: int | None, brokers: str | None, folder: Path) -> int:
 
 
 def how_fast(hot: str) -> str:
-    """How fast this process can be, in words: whether its hot functions are compiled, and how Python was built.
+    """Describe the speed of this process: whether its hot functions are compiled, and how Python was built.
 
     Args:
-        hot: `_hot.MODE` of the process that serves.
+        hot: `_hot.MODE` of the serving process.
     """
     from tianzhou.doctor.looks.interpreter import optimised
 
@@ -416,7 +416,7 @@ def broker(
 
 
 async def _registered(ready: Coroutine[Any, Any, None], namesrv_addr: str) -> None:
-    """Wait for the name servers, and say so when that takes long."""
+    """Wait for the registration at the name servers, and print a note if that takes long."""
     import asyncio
 
     from tianzhou.supervision import start_awaited

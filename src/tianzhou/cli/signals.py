@@ -1,4 +1,4 @@
-"""Event loops of commands, and how Ctrl-C ends them: cleanly, within five seconds, at once the second time."""
+"""Event loops of commands, and their end by Ctrl-C: cleanly within five seconds, immediately at the second one."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ EXIT_TERMINATED = 143
 
 
 class ShutdownSignals:
-    """Watches for SIGINT and SIGTERM while a loop runs, its beginning and its cleaning up included.
+    """Handlers of SIGINT and SIGTERM while a loop runs, including its start and its cleanup.
 
-    Python's own handlers and not the loop's, because they run also while something keeps the loop busy. Without a
-    loop the first signal is a KeyboardInterrupt; one that is raised where the interpreter ignores errors (in a
-    finalizer, or around a fork) is raised again. The limit also holds for what the interpreter does at its exit.
+    They are Python's own handlers instead of the loop's, because those run also while a callback blocks the loop.
+    Without a loop the first signal raises KeyboardInterrupt. If the interpreter ignores the exception (in a finalizer,
+    or around a fork), it is raised again. The limit also covers the interpreter's own exit.
 
     Args:
-        limit_s: how long the clean end may take.
-        at_once: ends the process; gets the reason: the limit has passed, or a second signal came.
+        limit_s: maximum seconds of a clean end.
+        at_once: ends the process. Its argument is the reason: the limit has passed, or a second signal arrived.
     """
 
     def __init__(self, limit_s: float, at_once: Callable[[str], None]) -> None:
@@ -56,8 +56,8 @@ class ShutdownSignals:
         self._end: Callable[[], object] = _interrupt
 
     def calls(self, end: Callable[[], object]) -> None:
-        """From now on the first signal calls `end` in the running loop; at once when it has come already."""
-        import asyncio  # takes longer than all else here, and `--help` needs it not
+        """Let the first signal call `end` in the running loop. Call it immediately if a signal has already arrived."""
+        import asyncio  # This import takes longer than all others of this module, and `--help` does not need it.
 
         self._loop, self._end = asyncio.get_running_loop(), end
         if self.number:
@@ -66,14 +66,14 @@ class ShutdownSignals:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             if Interruptions.noted:
-                raise KeyboardInterrupt  # an import caught the first exception
+                raise KeyboardInterrupt  # An import caught the first exception.
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             self.watch()
             self._unraisable_before, sys.unraisablehook = sys.unraisablehook, self._raise_again
         return self
 
     def watch(self) -> None:
-        """Take the signals back from a library that has put its own handlers in place."""
+        """Restore these handlers after a library has installed its own."""
         for number in self._before:
             signal.signal(number, self._handle)
 
@@ -88,7 +88,7 @@ class ShutdownSignals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._was_ignored:
             if is_within(frame, ShutdownSignals._raise_again.__code__):
-                signal_again(number)  # the interpreter would ignore the exception here, too
+                signal_again(number)  # The interpreter would ignore the exception here, too.
                 return
             self._was_ignored = False
         elif self.number:
@@ -119,10 +119,10 @@ def _interrupt() -> None:
 
 
 def import_msgspec() -> None:
-    """Import msgspec as where `typing_extensions` is not installed.
+    """Import msgspec as if `typing_extensions` were not installed.
 
-    It then takes the same names from `typing`, which has them since Python 3.11; importing the other package would cost
-    a command a tenth of its time.
+    It then imports the same names from `typing`, which has them since Python 3.11. The import of `typing_extensions`
+    would take a tenth of a command's time.
     """
     if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
         return
@@ -135,10 +135,10 @@ def import_msgspec() -> None:
 
 
 def run_client(work: Coroutine[Any, Any, T]) -> T:
-    """Run a client command to its end, or until SIGINT or SIGTERM, which let it clean up.
+    """Run a client command until it ends or is interrupted. SIGINT and SIGTERM let it clean up.
 
     Raises:
-        typer.Exit: it was interrupted.
+        typer.Exit: the command was interrupted.
     """
     import asyncio
 
@@ -169,16 +169,16 @@ def run_server(
     at_once: Callable[[], object] | None = None,
     has_garbage: bool = False,
 ) -> None:
-    """Run a server until SIGINT or SIGTERM, which also end one that is still starting.
+    """Run a server until SIGINT or SIGTERM. The signals also end a server that is still starting.
 
-    A service manager learns when it serves and when it begins to stop.
+    The service manager is notified when the server is ready and when it begins to stop.
 
     Args:
-        start: starts it and returns what stops it.
-        over: waits until the server has come to an end of its own; it is then stopped as by a signal.
-        limit_s: how long the clean end may take.
-        at_once: called, in any thread, before the process is ended without a clean end.
-        has_garbage: whether its objects end in cycles while it runs (`FrozenObjects`).
+        start: starts the server and returns a function that stops it.
+        over: waits until the server ends by itself. It is then stopped as by a signal.
+        limit_s: maximum seconds of a clean end.
+        at_once: called in any thread before the process is ended without a clean end.
+        has_garbage: whether objects of the server end in cycles while it runs (`FrozenObjects`).
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""`simulate`: whole clusters in virtual time, one from each seed, with everything going wrong that may."""
+"""`simulate`: whole clusters in virtual time, one per seed, with faults of all kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SEEDS = 100
 PROGRESS_FROM = 10
-"""Number of runs from which a progress bar is worth it."""
+"""Number of runs from which a progress bar is shown."""
 
 
 def simulate(
@@ -40,7 +40,7 @@ def simulate(
 
     Example: tianzhou simulate --seeds 200 --scenario master-slave
     """
-    # What simulates is not what other commands should wait for.
+    # Other commands must not wait for the import of the simulation.
     from tianzhou.testing.simulation.scenarios import SCENARIOS
 
     if list_:

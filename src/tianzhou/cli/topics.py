@@ -35,11 +35,11 @@ PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
 MOST_SHOWN = 50
 """Maximum number of queues that a preview lists."""
 LOOK_EVERY_S = 1.0
-"""Seconds between two looks whether groups have consumed the queues that go."""
+"""Seconds between two checks whether groups have consumed the queues that are to be removed."""
 
 
 class Perm(StrEnum):
-    """What clients may do with a topic."""
+    """Permissions of clients for a topic."""
 
     rw = "rw"
     r = "r"
@@ -66,10 +66,10 @@ TopicArgument = Annotated[str, typer.Argument(help="The topic.")]
 
 
 def confirm(question: str) -> None:
-    """Ask at the terminal; without one, nothing is done.
+    """Ask for confirmation at the terminal.
 
     Raises:
-        ConfigError: there is nobody to ask.
+        ConfigError: there is no terminal.
         typer.Abort: the answer is no.
     """
     if not sys.stdin.isatty():
@@ -85,14 +85,14 @@ def with_admin(
     topic: str | None = None,
     **client_options: Any,
 ) -> T:
-    """Run admin operations against a cluster; returns what they return.
+    """Run admin operations on a cluster. Return their result.
 
     Args:
         namesrv: the name servers.
         tls: see `TlsOption`.
         work: the operations.
-        topic: the topic they are about: when it does not exist, the error names the one of nearest name.
-        client_options: further ones of the client.
+        topic: the topic of the operations. If it does not exist, the error contains the most similar topic.
+        client_options: further options of the client.
     """
 
     async def main() -> T:
@@ -108,7 +108,7 @@ def with_admin(
 
 
 async def with_nearest(error: ClientError, topic: str | None, admin: Admin) -> ClientError:
-    """An error about a topic that does not exist, with the topic of nearest name if there is one."""
+    """Return an error about a topic that does not exist, with the most similar topic if there is one."""
     from tianzhou.settings import nearest
 
     near = nearest(topic, await admin.topics.names()) if topic else None
@@ -248,7 +248,10 @@ def create(
 
 
 async def _brokers_without(topic: str, cluster: str | None, admin: Admin) -> list[str]:
-    """Return the brokers of a cluster, or of all, that do not have a topic: a group's brokers before an election."""
+    """Return the brokers of a cluster, or all, that do not have a topic.
+
+    Brokers of a group lack the topic before the group has elected a leader.
+    """
     info = await admin.cluster.info()
     names = set(info.broker_addr_table)
     if cluster is not None:
@@ -315,7 +318,7 @@ def update(
                 attributes=None if message_type is None else {"message.type": message_type.upper()},
                 brokers=broker,
             )
-        import asyncio  # costs `--help` milliseconds
+        import asyncio  # The import would cost `--help` milliseconds.
 
         left = await admin.topics.change_queues(topic, drop_unread=drop_unread, **numbers)
         clock = admin.instance.clock
@@ -354,7 +357,7 @@ def _unread_words(unread: Mapping[str, int]) -> str:
 
 
 def _show_plan(plan: QueuePlan) -> None:
-    """Print old beside new numbers, the steps, and the queues that go."""
+    """Print the old and new numbers, the steps, and the queues that are to be removed."""
     print_rows(
         ("broker", "read now", "read then", "write now", "write then"),
         [(name, old.read, new.read, old.write, new.write) for name, (old, new) in plan.numbers.items()],
@@ -378,7 +381,7 @@ def _show_plan(plan: QueuePlan) -> None:
 
 
 def _plan_value(plan: QueuePlan, left: QueuePlan) -> dict[str, Any]:
-    """Return a change as JSON: the numbers of the plan at first, with the steps and queues that are left."""
+    """Return a change as JSON: the numbers of the first plan, with the remaining steps and queues."""
     return {
         "topic": plan.topic,
         "brokers": {

@@ -1,4 +1,4 @@
-"""Writing to stdout and stderr: lines, texts and JSON, with strangers' words escaped; colours on terminals only."""
+"""Output to stdout and stderr: lines, texts and JSON, with control characters escaped; colours on terminals only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Final, TextIO
 from tianzhou.escaping import escaped, escaped_json
 
 note_to: Callable[[str], None] | None = None
-"""Takes the notes of a server whose log is JSON, so that each line on stderr is."""
+"""Receives the notes of a server whose log is JSON, so that each line on stderr is JSON."""
 
 
 class Tone(enum.Enum):
-    """How a line looks on a terminal, as its code of ECMA-48 (SGR)."""
+    """Styles of a line on a terminal, as SGR codes of ECMA-48."""
 
     heading = "1"
     bad = "31"
@@ -27,22 +27,22 @@ _CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether colours are wanted there: on a terminal that has any, unless `NO_COLOR` is set to something."""
+    """Whether to use colours on a stream: it is a terminal with colours, and `NO_COLOR` is not set."""
     return bool(stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
 
 
 def print_json(value: Any) -> None:
-    """Write one JSON document and a newline to stdout."""
+    """Print one JSON document and a line feed on stdout."""
     _write(escaped_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
 def print_line(text: str, tone: Tone | None = None) -> None:
-    """Write one line to stdout at once, also when it is a pipe; strangers' words in it cannot make it two."""
+    """Print one line on stdout and flush. Line feeds in the text are escaped, so that it remains one line."""
     _write(_toned(escaped(text, keep="\t"), tone, sys.stdout))
 
 
 def clear_screen() -> bool:
-    """Begin anew at the top of a terminal; whether stdout is one."""
+    """Clear the terminal. Return whether stdout is a terminal."""
     if not has_colours(sys.stdout):
         return False
     sys.stdout.write(_CLEAR)
@@ -50,17 +50,17 @@ def clear_screen() -> bool:
 
 
 def print_text(text: str) -> None:
-    """Write a text of several lines to stdout at once."""
+    """Print a text of several lines on stdout and flush."""
     _write(escaped(text, keep="\t\n"))
 
 
 def print_json_pieces(pieces: Iterable[str]) -> None:
-    """Write the pieces of one JSON document, and a newline, to stdout."""
+    """Print the pieces of one JSON document, and a line feed, on stdout."""
     _write_pieces(map(escaped_json, pieces))
 
 
 def print_line_pieces(pieces: Iterable[str]) -> None:
-    """Write the pieces of one line to stdout; see `print_line`."""
+    """Print the pieces of one line on stdout; see `print_line`."""
     _write_pieces(escaped(piece, keep="\t") for piece in pieces)
 
 
@@ -86,7 +86,7 @@ def _toned(text: str, tone: Tone | None, stream: TextIO) -> str:
 
 
 def print_note(text: str, tone: Tone | None = None) -> None:
-    """Write a note to stderr: for people, never part of the output."""
+    """Print a note on stderr. Notes are for users and never part of the output."""
     if note_to is not None:
         note_to(text)
         return

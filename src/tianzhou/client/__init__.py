@@ -1,6 +1,6 @@
 """Producers and consumers on asyncio.
 
-Names are imported when first used, so that a program pays only for what it needs.
+Names are imported at their first use, so a program imports only the modules that it needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Bodies as values: JSON, text, dataclasses and models become bytes, and bytes become them again. Pure.
+"""Message bodies as values: encodes JSON values, text, dataclasses and models to bytes, and decodes them. Pure.
 
-What is sent as a value says so in the user property `content_type`, which programs in other languages see.
+The user property `content_type` of a message names the format of its body, also for programs in other languages.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _MOST_COMPLAINTS = 3
 
 
 def encode_body(body: object) -> tuple[bytes, str | None]:
-    """A value as a message body.
+    """Encode a value as a message body.
 
     Args:
-        body: bytes, which stay as they are; text; or what becomes JSON: dicts, lists, numbers, dataclasses,
-            `TypedDict`s, msgspec's structs, pydantic's models (by their aliases), times, UUIDs, decimals, enums.
-            Floats that are no numbers become `null`.
+        body: bytes, which stay as they are; text; or a value that JSON can represent: dicts, lists, numbers,
+            dataclasses, `TypedDict`s, msgspec's structs, pydantic's models (by their aliases), times, UUIDs, decimals,
+            enums. NaN and infinite floats become `null`.
 
     Returns:
         The bytes, and their content type; None for bytes.
 
     Raises:
-        ClientError: it is nothing of these.
+        ClientError: the value has none of these types.
     """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), None
@@ -65,16 +65,16 @@ def encode_message(
     delay_level: int = 0,
     sharding_key: str | None = None,
 ) -> Message:
-    """A message whose body is a value; everything that takes a `Message` takes it.
+    """Return a message whose body is an encoded value; every method that takes a `Message` accepts it.
 
     Args:
-        topic: where it goes.
+        topic: the topic to send to.
         body: see `encode_body`.
-        tags: one tag, by which consumers can select.
-        keys: business keys to find it by later.
+        tags: one tag, by which consumers can select messages.
+        keys: business keys to find the message by later.
         properties: user properties; `content_type` is added unless it is among them or the body is bytes.
         delay_level: 1 to 18 (1 s … 2 h); 0 delivers at once.
-        sharding_key: messages with the same one keep their order.
+        sharding_key: messages with the same sharding key preserve their order.
 
     Raises:
         ClientError: the body cannot be encoded.
@@ -114,12 +114,12 @@ def _plain(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BodyDecoder:
-    """Makes values of bodies.
+    """Decoder from message bodies to values of one type.
 
     Attributes:
-        name: of what it makes, as logs say it.
-        decode: makes one, or raises.
-        only_json: whether bodies that say that they are something else are refused.
+        name: name of the type, for logs.
+        decode: returns the value of a body's bytes, or raises an error.
+        only_json: whether bodies whose `content_type` is not JSON are rejected.
     """
 
     name: str
@@ -127,10 +127,10 @@ class BodyDecoder:
     only_json: bool = False
 
     def __call__(self, message: MessageExt) -> Any:
-        """The value of a message's body.
+        """Return the value of a message's body.
 
         Raises:
-            UndecodableBody: it has none.
+            UndecodableBody: the body cannot be decoded.
         """
         reason = ""
         try:
@@ -148,16 +148,16 @@ class BodyDecoder:
 
 
 def decode_body(message: MessageExt, body: Any) -> Any:
-    """The value of a message's body, for messages that were polled, iterated over or replied.
+    """Return the value of a message's body, for messages from a poll, an iteration or a reply.
 
     Args:
         message: the message.
-        body: what it is, as `body=` of a handler: a dataclass, `TypedDict`, pydantic model or msgspec struct, `dict`,
-            `list[int]` or `Any` for JSON; `str` for text, `bytes`; or a function of bytes.
+        body: type of the value, as `body=` of a handler: a dataclass, `TypedDict`, pydantic model or msgspec struct,
+            `dict`, `list[int]` or `Any` for JSON; `str` for text, `bytes`; or a function that takes bytes.
 
     Raises:
-        UndecodableBody: it is something else.
-        ConfigError: nothing can be decoded to that.
+        UndecodableBody: the body does not have this type.
+        ConfigError: bodies cannot be decoded to this type.
     """
     if isinstance(body, Hashable):
         return _known_decoder(body)(message)
@@ -165,13 +165,13 @@ def decode_body(message: MessageExt, body: Any) -> Any:
 
 
 def decoder_of(kind: Any) -> BodyDecoder:
-    """The decoder to a type, or by a function.
+    """Return the decoder for a type, or for a function.
 
     Args:
         kind: see `decode_body`.
 
     Raises:
-        ConfigError: nothing can be decoded to it.
+        ConfigError: bodies cannot be decoded to this type.
     """
     name = getattr(kind, "__name__", None) if isinstance(kind, type) and not typing.get_args(kind) else None
     name = name or str(kind)
@@ -205,7 +205,7 @@ def _known_decoder(kind: Any) -> BodyDecoder:
 
 
 def is_json(content_type: str | None) -> bool:
-    """Whether a body may be JSON, going by its content type; senders in other languages rarely say any."""
+    """Whether a body may be JSON by its content type. None may be JSON: other languages' senders rarely set a type."""
     if not content_type:
         return True
     media = content_type.partition(";")[0].strip().lower()
@@ -214,7 +214,7 @@ def is_json(content_type: str | None) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _adapter(kind: Any) -> Any:
-    # Imported here, because only programs with models have it.
+    # Imported here, because only programs with pydantic models have pydantic.
     try:
         from pydantic import TypeAdapter
     except ImportError as error:
@@ -223,7 +223,7 @@ def _adapter(kind: Any) -> Any:
 
 
 def _has_model(kind: Any, seen: set[int]) -> bool:
-    """Whether pydantic has to decode a type: it is a model, has one inside, or is bounded by pydantic's fields."""
+    """Whether pydantic has to decode a type: it is or contains a model, or has bounds from pydantic's fields."""
     if id(kind) in seen:
         return False
     seen.add(id(kind))
@@ -236,7 +236,7 @@ def _has_model(kind: Any, seen: set[int]) -> bool:
 
 
 def _strangers(info: Any, seen: set[int]) -> Iterator[str]:
-    """The classes within a type that nothing of JSON can become; found now, not at the first message."""
+    """Yield the classes in a type that JSON cannot represent. The check runs at the start, before the first message."""
     if id(info) in seen:
         return
     seen.add(id(info))
@@ -250,7 +250,7 @@ def _strangers(info: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _reason(error: Exception) -> str:
-    # Of pydantic's errors the places and rules; what was in the body stays out of logs.
+    # Only fields and rules of pydantic's errors are logged, because logs must not contain the body's content.
     complaints = getattr(error, "errors", None)
     if callable(complaints):
         found = complaints(include_url=False, include_context=False, include_input=False)

@@ -18,7 +18,7 @@ class GroupClient:
     """A client that belongs to a group.
 
     Args:
-        group: the group, as users know it.
+        group: the group, by its users' name.
         instance: reaches the servers.
     """
 
@@ -33,7 +33,7 @@ class GroupClient:
 
     @property
     def instance(self) -> ClientInstance:
-        """The client instance it works with."""
+        """The client instance that it uses."""
         return self._instance
 
 
@@ -51,11 +51,11 @@ class Startable(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin."""
+        """Start the client."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """End."""
+        """Stop the client."""
 
 
 def options_and_instance(
@@ -65,18 +65,18 @@ def options_and_instance(
     instance: ClientInstance | None,
     namesrv_addr: str | Sequence[str] | None,
 ) -> tuple[K, ClientInstance]:
-    """The options in a constructor's keyword arguments, and the instance to work with.
+    """Return the options in a constructor's keyword arguments, and the client instance to use.
 
     Args:
-        client: the class of the client, for the error texts.
+        client: the class of the client, for error texts.
         kind: the dataclass of its options, such as `ProducerOptions`.
-        keywords: options of that kind, and those of `ClientOptions` for an instance of its own.
-        instance: the instance to share, None to make one.
-        namesrv_addr: name servers, when one is made.
+        keywords: options of that kind, and `ClientOptions` for an instance of its own.
+        instance: the instance to share; None to create one.
+        namesrv_addr: name servers of a created instance.
 
     Raises:
-        ConfigError: there is no such option, one has a value it cannot have, or `instance` is given and options
-            besides, which only the instance itself takes.
+        ConfigError: an option is unknown, its value is not allowed, or `instance` is given together with options of an
+            instance.
     """
     own = option_names(kind)
     options = kind(**{name: value for name, value in keywords.items() if name in own})
@@ -91,18 +91,17 @@ def shared_or_own(
     client: type,
     kind: type | None = None,
 ) -> ClientInstance:
-    """The instance to share, or one of one's own.
+    """Return the shared instance, or create one.
 
     Args:
-        instance: the instance to share, None to make one.
-        namesrv_addr: name servers, when one is made.
-        options: keyword arguments that are not the client's own, but `ClientKeywords`.
-        client: the class of the client, for the error texts.
-        kind: the dataclass of its own options, for the error texts.
+        instance: the instance to share; None to create one.
+        namesrv_addr: name servers of a created instance.
+        options: keyword arguments of the instance, `ClientKeywords`.
+        client: the class of the client, for error texts.
+        kind: the dataclass of the client's own options, for error texts.
 
     Raises:
-        ConfigError: there is no such option, or an instance is given and options besides, which only the instance
-            itself takes.
+        ConfigError: an option is unknown, or an instance is given together with options of an instance.
     """
     check_option_names(options, client, kind)
     if instance is None:

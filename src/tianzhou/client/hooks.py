@@ -1,26 +1,26 @@
-"""Callables of the user around sends, consumption and the ends of transactions (client.md §20.1).
+"""The user's hooks before and after sends, consumption and the ends of transactions (client.md §20.1).
 
-A hook is called with a context before something happens. When it returns a callable, that is called with the same
-context afterwards, so what both have to know lives in a closure:
+A hook is called with a context before an operation. When it returns a callable, this is called with the same context
+after the operation. A closure can share values between both:
 
     def timing(context):
         began = time.monotonic()
         return lambda context: print(context.queue, context.result, time.monotonic() - began)
 
-A hook of `stamp_hooks` is called with each message that is about to be sent and its unique key, once and before all
-attempts; it returns properties that are stored with the message:
+A hook of `stamp_hooks` is called once per message, before all attempts to send it, with the message and its unique key.
+It returns properties that are stored with the message:
 
     def stamp(message, unique_key):
         return {"region": "eu"}
 
-A hook of `filter_hooks` is called with what a pull has brought, and takes out of `context.messages` what its consumer
-shall not get; such messages count as consumed:
+A hook of `filter_hooks` is called with the messages of a pull. It removes messages from `context.messages` that the
+consumer shall not get; they count as consumed:
 
     def mine(context):
         context.messages[:] = [m for m in context.messages if m.properties.get("region") == "eu"]
 
-Hooks run in the event loop and have to be quick. What they raise is logged and changes nothing; only a hook of
-`check_forbidden_hooks` raises to prevent the send.
+Hooks run in the event loop and have to be quick. Their errors are logged and have no effect, except that an error of a
+`check_forbidden_hooks` hook prevents the send.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class SendContext:
 
     Attributes:
         group: the producer group.
-        messages: what is sent; of a batch all, else one.
-        queue: where to.
+        messages: the messages; more than one only in a batch.
+        queue: the target queue.
         address: the broker's `host:port`.
-        kind: what the message is.
-        oneway: whether no answer is awaited.
-        body_bytes: length of the body as sent, compressed or as a batch.
-        unique_keys: the message's unique key; of a batch all, joined by commas.
-        result: how it went; None before, after a failure and for one-way sends.
-        error: what went wrong.
+        kind: kind of the message.
+        oneway: whether the send waits for no answer.
+        body_bytes: length of the body as sent: compressed, or the encoding of a batch.
+        unique_keys: the message's unique key; for a batch, all keys joined by commas.
+        result: the result; None before the send, after a failure and for one-way sends.
+        error: the error of a failed send.
     """
 
     group: str
@@ -89,18 +89,19 @@ class SendContext:
 
 @dataclass(slots=True)
 class HandlerCall:
-    """One call of a consumer's handler, or what iteration or `poll` gives out at once.
+    """One call of a consumer's handler, or the messages that iteration or `poll` returns together.
 
     Attributes:
         group: the consumer group.
-        messages: what the handler is given.
-        queue: where they are from.
-        outcome: how it ended; None before. Of what a poll returns nobody learns how it ends, so that is a success; what
-            iteration gave out last is FAILED when the consumer stops before the next was requested.
-        result: what the handler returned.
-        error: what it raised.
-        cpu_s: seconds of a processor that the handler took; None before the end, for calls that were not measured
-            (after the first ones one in seven is), and for messages of iteration or `poll`.
+        messages: the messages of the call.
+        queue: their queue.
+        outcome: the outcome; None before the end. It is always SUCCESS for `poll`, because the consumer cannot see the
+            outcome. It is FAILED for the last message of an iteration when the consumer stops before the next one is
+            requested.
+        result: the value that the handler returned.
+        error: the error that it raised.
+        cpu_s: seconds of a processor in the handler; None before the end, for calls that were not measured (after the
+            first calls, one in seven is), and for messages of iteration or `poll`.
     """
 
     group: str
@@ -119,12 +120,12 @@ class HandlerCall:
 
 @dataclass(slots=True)
 class FilterContext:
-    """The messages of a pull, before the consumer gets them; their tags are those subscribed to.
+    """The messages of a pull, before the consumer gets them. They match the subscription.
 
     Attributes:
         group: the consumer group.
-        queue: where they are from.
-        messages: the messages; a hook takes out what is not wanted.
+        queue: their queue.
+        messages: the messages; a hook removes unwanted ones.
         unit_mode: whether the consumer works in unit mode.
     """
 
@@ -168,7 +169,7 @@ ForbiddenHook = Callable[[SendContext], Any]
 FilterHook = Callable[[FilterContext], Any]
 StampHook = Callable[[Message, str], "Mapping[str, str] | None"]
 SharesChanged = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
-"""Called with a topic, all its queues, and those of this member, after the member's share has changed."""
+"""Callback after a change of a member's share, with a topic, all its queues, and those of this member."""
 
 
 @dataclass(slots=True)
@@ -184,7 +185,7 @@ class Hooks:
 
 
 def begin(hooks: Iterable[Hook[C]], context: C) -> list[After[C]]:
-    """Call what has to be called before; returns what has to be called after."""
+    """Call the hooks before an operation, and return their callables for after it."""
     return [after for hook in hooks if (after := _guarded(hook, context)) is not None]
 
 
@@ -198,16 +199,16 @@ def _guarded(hook: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def end(afters: Iterable[After[C]], context: C) -> None:
-    """Call what has to be called after."""
+    """Call the hooks' callables after an operation."""
     for after in afters:
         _guarded(after, context)
 
 
 def stamps(hooks: Iterable[StampHook], message: Message, unique_key: str) -> dict[str, str]:
-    """The properties that hooks add to a message.
+    """Return the properties that hooks add to a message.
 
     Raises:
-        ClientError: one of them has a name or value that is no text, or a name that is reserved.
+        ClientError: a hook returned a name or value that is no text, or a reserved name.
     """
     added: dict[str, str] = {}
     for hook in hooks:
@@ -228,17 +229,17 @@ def _check_stamps(hook: StampHook, found: Mapping[str, str]) -> None:
 
 
 def let_through(hooks: Iterable[FilterHook], context: FilterContext) -> list[MessageExt]:
-    """The messages that all hooks leave in; one that raises has taken out what it had until then."""
+    """Return the messages that no hook has removed. A hook that raises has removed those until its error."""
     for hook in hooks:
         _guarded(hook, context)
     return context.messages
 
 
 def check_forbidden(hooks: Iterable[ForbiddenHook], context: SendContext) -> None:
-    """Ask the hooks that may prevent a send.
+    """Call the hooks that may prevent a send.
 
     Raises:
-        ClientError: one of them raised.
+        ClientError: a hook raised an error.
     """
     for hook in hooks:
         try:

@@ -1,7 +1,7 @@
 """The client instance, which producers and consumers share: connections, routes, heartbeats (client.md §3).
 
-By default every producer and consumer owns an instance, as in RocketMQ 5: two consumers of one group in one
-process then are two members. Pass one instance to several clients to have them share connections and heartbeats.
+By default every producer and consumer owns an instance, as in RocketMQ 5. Two consumers of one group in one process are
+then two members. Pass one instance to several clients, and they share its connections and heartbeats.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _log = logging.getLogger(__name__)
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 ACCESS_KEY_VARIABLE = "TIANZHOU_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "TIANZHOU_SECRET_KEY"
-"""Environment variables of what requests are signed with where no option says it, for commands above all: their
-arguments are seen by everybody on the machine."""
+"""Environment variables of the keys that sign requests when no option has them. They are for commands above all,
+because all users of the machine can see a command's arguments."""
 MISSING_ROUTE_INTERVAL_S = 2.0
 """Pause between requests for the routes of subscribed topics that do not exist yet."""
 
@@ -60,7 +60,7 @@ class ClientInstance:
         keywords: see `tianzhou.client.options.ClientOptions`.
 
     Raises:
-        ConfigError: there is no such option, or one has a value it cannot have.
+        ConfigError: an option is unknown, or its value is not allowed.
     """
 
     def __init__(self, namesrv_addr: str | Sequence[str] | None = None, **keywords: Unpack[ClientKeywords]) -> None:
@@ -108,11 +108,11 @@ class ClientInstance:
             interval_s=options.heartbeat_broker_interval_ms / 1000,
             timeout_ms=options.mq_client_api_timeout_ms,
         )
-        """Sends heartbeats to the brokers."""
+        """Sender of heartbeats to the brokers."""
         self._started = False
         self._closed = False
 
-    # --- life ------------------------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -124,11 +124,11 @@ class ClientInstance:
         await self.close()
 
     async def start(self) -> None:
-        """Begin the timers; does nothing when they run already.
+        """Start the timers; do nothing when they are running.
 
         Raises:
             ClientError: the instance has been closed, or runs in another event loop.
-            ConnectFailed: name servers have to be looked up, and the address server does not answer.
+            ConnectFailed: the address server that lists the name servers does not answer.
         """
         if self._closed:
             raise ClientError(f"client instance {self.client_id} is closed; make a new one")
@@ -145,7 +145,7 @@ class ClientInstance:
         self.keep("heartbeats", self.heartbeats.run)
 
     async def close(self) -> None:
-        """End every timer and connection. Producers and consumers unregister before, in their own `stop`.
+        """Stop every timer and close every connection. Producers and consumers unregister before, in their own `stop`.
 
         Raises:
             ClientError: it runs in another event loop.
@@ -159,17 +159,17 @@ class ClientInstance:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed; it cannot be started again."""
+        """Whether it was closed. A closed instance cannot be started again."""
         return self._closed
 
     # --- groups ----------------------------------------------------------------------------------------------
 
     def add_producer(self, group: str, check: StateCheck | None = None) -> None:
-        """Announce a producer group from the next heartbeat on.
+        """Add a producer group to the heartbeats.
 
         Args:
-            group: the group, as the servers know it.
-            check: answers brokers that ask for the state of the group's transactions.
+            group: the group, by the servers' name.
+            check: handler of the brokers' checks of the group's transactions.
 
         Raises:
             ClientError: the instance has a producer of that group already.
@@ -182,7 +182,7 @@ class ClientInstance:
         self._producers[group] = check
 
     def add_consumer(self, member: GroupMember) -> None:
-        """Announce a consumer from the next heartbeat on.
+        """Add a consumer to the heartbeats.
 
         Raises:
             ClientError: the instance has a consumer of that group already.
@@ -195,31 +195,31 @@ class ClientInstance:
         self._consumers[member.group] = member
 
     def state_check(self, group: str) -> StateCheck | None:
-        """The check of a producer group's transactions; None when the group has none here."""
+        """Return the handler of transaction checks for a producer group; None without one."""
         return self._producers.get(group)
 
     def consumer(self, group: str) -> GroupMember | None:
-        """The consumer of a group, None when there is none here."""
+        """Return the consumer of a group; None when this instance has none."""
         return self._consumers.get(unwrap(self.namespace, group))
 
     async def remove_producer(self, group: str) -> None:
-        """Stop announcing a producer group, and tell the brokers."""
+        """Remove a producer group from the heartbeats, and unregister it at the brokers."""
         self._producers.pop(group, None)
         await self.heartbeats.unregister(producer_group=group)
 
     async def remove_consumer(self, group: str) -> None:
-        """Stop announcing a consumer group, and tell the brokers, who tell its other members."""
+        """Remove a consumer group from the heartbeats, and unregister it at the brokers, which notify other members."""
         if self._consumers.pop(group, None) is not None:
             await self.heartbeats.unregister(consumer_group=group)
 
     # --- name servers and routes -----------------------------------------------------------------------------
 
     def stranger(self, *, tls: bool, connect_timeout_ms: float) -> RemotingClient:
-        """Connections the way its own go, of somebody who signs nothing, shows no certificate and trusts every server.
+        """Return a client with the same proxies that signs nothing, has no certificate and trusts every server.
 
         Args:
-            tls: whether that one speaks TLS.
-            connect_timeout_ms: limit of connection attempts.
+            tls: whether it uses TLS.
+            connect_timeout_ms: timeout of connecting.
         """
         return RemotingClient(
             connect_timeout_ms=connect_timeout_ms,
@@ -239,17 +239,17 @@ class ClientInstance:
         """Send a read request to the name server in use, and to the next one when it fails or is slow.
 
         Raises:
-            ConnectFailed: none of them answers.
+            ConnectFailed: no name server answers.
         """
         return await self._name_servers.ask(self.remoting, code, body, timeout_ms or self.api_timeout_ms, header)
 
     async def route(self, topic: str, *, default_topic: str | None = None, queue_nums: int = 4) -> TopicRoute | None:
-        """The topic's route: the cached one, else the name server's; None when the topic does not exist.
+        """Return the topic's cached route, or the name server's; None when the topic does not exist.
 
         Args:
             topic: the topic.
-            default_topic: whose route a producer borrows while the topic does not exist (client.md §3.5).
-            queue_nums: how many queues per broker it takes of that.
+            default_topic: topic whose route a producer uses while the topic does not exist (client.md §3.5).
+            queue_nums: maximum queues per broker in that route.
         """
         cached = self.routes.get(topic)
         if cached is not None:
@@ -265,10 +265,10 @@ class ClientInstance:
         return found
 
     async def refresh_route(self, topic: str) -> TopicRoute | None:
-        """Ask the name server for a topic's route; askers at the same time share one request.
+        """Request a topic's route from the name server; concurrent callers share one request.
 
         Returns:
-            The route, None when the topic does not exist; a borrowed route stays in use then.
+            The route; None when the topic does not exist. The default topic's route then stays in use.
         """
         task = self._route_requests.get(topic)
         if task is None:
@@ -278,7 +278,7 @@ class ClientInstance:
         return await asyncio.shield(task)
 
     def _answer(self, connection: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
-        # Commands of a terminal are asked nothing, and end before this is imported.
+        # Most commands of a terminal end before a broker sends a request, so they never import this.
         from tianzhou.client.cluster.broker_requests import answer
 
         return answer(self, connection, command)
@@ -309,12 +309,12 @@ class ClientInstance:
         return check_route(route, f"the route of topic {topic} from name server {server}")
 
     async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
-        """A topic's readable queues, sorted; empty when it does not exist."""
+        """Return a topic's readable queues, sorted; an empty list when it does not exist."""
         route = await (self.refresh_route(topic) if refresh else self.route(topic))
         return subscribe_queues(topic, route) if route is not None else []
 
     async def master(self, broker_name: str, topic: str) -> str:
-        """Address of a broker's master, asking for the topic's route again when it is unknown.
+        """Return the address of a broker's master; refresh the topic's route when it is unknown.
 
         Raises:
             NoWritableQueue: the broker has no master now.
@@ -325,11 +325,11 @@ class ClientInstance:
         return self.send_address(address)
 
     def send_address(self, address: str) -> str:
-        """Address at which a broker takes sends and small requests: its own, or its fast port (client.md §21)."""
+        """Return the address for sends and small requests to a broker: its own, or its fast port (client.md §21)."""
         return vip_address(address) if self.options.vip_channel_enabled else address
 
     async def reader(self, queue: MessageQueue, broker_id: int = 0) -> str:
-        """Address to read a queue from: the wanted replica, else any (client.md §3.5).
+        """Return the address to read a queue from: that of the wanted replica, otherwise of any (client.md §3.5).
 
         Raises:
             ClientError: no replica is known.
@@ -340,7 +340,7 @@ class ClientInstance:
         return address
 
     async def _known(self, topic: str, find: Callable[[], str | None]) -> str | None:
-        """The result of `find` on the known routes, or else after refreshing the topic's route."""
+        """Return the result of `find`. When it is None, refresh the topic's route and try again."""
         address = find()
         if address is None:
             await self.refresh_route(topic)
@@ -348,7 +348,7 @@ class ClientInstance:
         return address
 
     async def any_broker_of(self, topic: str) -> str | None:
-        """Address of a random broker of a topic, its master rather than a replica; None when it has none."""
+        """Return the address of a random broker of a topic, if possible of its master; None without a broker."""
         if await self.route(topic) is None:
             return None
         brokers = [b for b in self.routes.brokers_of(topic) if b.broker_addrs]
@@ -374,7 +374,7 @@ class ClientInstance:
                 except TianzhouError as error:
                     level = logging.WARNING if isinstance(error, ProtocolError | LimitExceeded) else logging.INFO
                     _log.log(level, "no route of topic %s now: %s", topic, error)
-                except Exception:  # noqa: BLE001 - one topic's route must not keep those of the others from being queried
+                except Exception:  # noqa: BLE001 - a failure for one topic must not prevent requests for the others
                     _log.exception("no route of topic %s now", topic)
                 changed = changed or self.routes.version != before
             self.routes.prune()
@@ -410,16 +410,16 @@ class ClientInstance:
 
 
 def _border(namespace: str | None) -> RpcHook | None:
-    """What names a namespace in requests and takes it out of replies; None without one."""
+    """Return the hook that translates names in requests and replies; None without a namespace."""
     if not namespace:
         return None
-    from tianzhou.client.namespaces.request_names import border  # only who has a namespace needs it
+    from tianzhou.client.namespaces.request_names import border  # only clients with a namespace import it
 
     return border(namespace)
 
 
 def _request_hooks(options: ClientOptions) -> list[RpcHook]:
-    """The hooks around each request, in their order."""
+    """Return the hooks of each request, in their order."""
     hooks = list(options.rpc_hooks)
     if options.namespace_v2:
         hooks.insert(0, _namespace_hook(options.namespace_v2))
@@ -428,12 +428,12 @@ def _request_hooks(options: ClientOptions) -> list[RpcHook]:
         access_key, secret_key = os.environ.get(ACCESS_KEY_VARIABLE), os.environ.get(SECRET_KEY_VARIABLE)
     sign = signing(access_key, secret_key, options.security_token)
     if sign is not None:
-        hooks.append(sign)  # the last one, because it signs what the others have added
+        hooks.append(sign)  # the last one, because it signs the fields that the others have added
     return hooks
 
 
 def _namespace_hook(namespace: str) -> RpcHook:
-    """Names the namespace in each request (wire.md §12)."""
+    """Return the hook that adds the namespace to each request (wire.md §12)."""
 
     def add(exchange: Exchange) -> None:
         request = exchange.request

@@ -1,6 +1,6 @@
-"""The options that all clients have: whom they ask, under which name, how safely and how often (client.md §1, §21).
+"""The options of all clients: name servers, client id, security and timing (client.md §1, §21).
 
-Constructors take them as `**keywords: Unpack[ClientKeywords]`; `scripts/facade` writes these from the dataclass.
+Constructors take them as `**keywords: Unpack[ClientKeywords]`. `scripts/facade` writes these from the dataclass.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ class ClientOptions:
     """The options of a client instance.
 
     Args:
-        namesrv_addr: name servers, `host:port` joined by `;` or a list; None takes the environment's
-            `NAMESRV_ADDR`, or else looks them up at `namesrv_domain`.
-        client_id: the id to go by; None makes one that is unique on this machine.
+        namesrv_addr: name servers, `host:port` joined by `;` or a list; None uses the environment's
+            `NAMESRV_ADDR`, or looks them up at `namesrv_domain`.
+        client_id: the client id; None creates one that is unique on this machine.
         namesrv_domain: an address server that lists the name servers, when no address is given.
-        namesrv_domain_subgroup: which of its lists.
-        unit_name: appended to the id and to the address server's URL, where RocketMQ deployments use units.
-        unit_mode: whether producers and consumers say that they work in unit mode.
-        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`; by default that of a
+        namesrv_domain_subgroup: name of the list at the address server.
+        unit_name: suffix of the client id and of the address server's URL, for RocketMQ deployments with units.
+        unit_mode: whether producers and consumers work in unit mode.
+        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`; by default the namespace in a
             name server address of the form `http://MQ_INST_….…`.
-        namespace_v2: travels with each request and leaves the names as they are; brokers of RocketMQ 5 know it.
-        vip_channel_enabled: requests but for pulls go to the brokers' port minus two.
-        rpc_hooks: called around each request, see `tianzhou.remoting.client.RpcHook`.
+        namespace_v2: a namespace for brokers of RocketMQ 5, which each request contains; names do not change.
+        vip_channel_enabled: whether all requests except pulls go to the brokers' port minus two.
+        rpc_hooks: called before and after each request, see `tianzhou.remoting.client.RpcHook`.
         poll_name_server_interval_ms: pause between refreshes of known routes.
         heartbeat_broker_interval_ms: pause between heartbeats.
-        mq_client_api_timeout_ms: limit of small requests.
-        connect_timeout_ms: limit of connection attempts.
-        max_unpacked_body_bytes: most bytes a compressed message body may have unpacked, as it is when it is looked at;
-            looking at a larger one raises, which in a handler means that the message is not consumed.
+        mq_client_api_timeout_ms: timeout of small requests.
+        connect_timeout_ms: timeout of connecting.
+        max_unpacked_body_bytes: maximum size in bytes of an unpacked message body. Access to a larger body raises,
+            which in a handler means that the message is not consumed.
         max_unpacked_bytes: maximum total size in bytes of the unpacked bodies, of 1 MiB and less each, that the
             messages of this client store. Messages unpack every other compressed body at each access; 0 stores none.
-        tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
-            otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
+        tls: use TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` requires
+            otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None uses the environment's `TIANZHOU_TLS_ENABLE`, see
             `tianzhou.client.cluster.tls.context_of`.
         socks_proxy_config: SOCKS 5 proxies by network, as an object or as RocketMQ's JSON:
-            `{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password": ""}}`; `0.0.0.0/0` is everywhere.
-        access_key: signs requests, with `secret_key`, for brokers that check that (ACL); see
-            `tianzhou.remoting.signing`. None for both asks the environment's `TIANZHOU_ACCESS_KEY` and
+            `{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password": ""}}`; `0.0.0.0/0` means all networks.
+        access_key: signs requests, with `secret_key`, for brokers with access control (ACL); see
+            `tianzhou.remoting.signing`. None for both uses the environment's `TIANZHOU_ACCESS_KEY` and
             `TIANZHOU_SECRET_KEY`, as commands do.
         secret_key: never sent.
-        security_token: goes with each signed request, where a cloud service wants one.
+        security_token: sent with each signed request, for cloud services that require one.
         clock: source of time.
         rng: source of randomness.
 
     Raises:
-        ConfigError: a value is out of its range. What is parsed (addresses, TLS, proxies, keys) is checked by its
-            parser when the instance is made.
+        ConfigError: a value is out of its range. Addresses, TLS, proxies and keys are checked when the instance is
+            created.
     """
 
     namesrv_addr: str | Sequence[str] | None = None
@@ -96,20 +96,20 @@ class ClientOptions:
 
 
 def option_names(kind: Any) -> set[str]:
-    """The names of a dataclass's options."""
+    """Return the names of a dataclass's options."""
     return {option.name for option in fields(kind)}
 
 
 def check_option_names(names: Iterable[str], client: type, kind: type | None = None) -> None:
-    """Check that keyword arguments are options of every client.
+    """Check that keyword arguments are options that every client has.
 
     Args:
-        names: those that a client does not know itself.
-        client: the client's class; the arguments of its constructor are proposed too when a name is misspelled.
-        kind: its own options, proposed likewise.
+        names: the keyword arguments that are not the client's own options.
+        client: the client's class; its constructor's arguments are also suggested for a misspelled name.
+        kind: the dataclass of its own options, which are also suggested.
 
     Raises:
-        ConfigError: there is no such option.
+        ConfigError: an option is unknown.
     """
     known = option_names(ClientOptions)
     for name in names:

@@ -1,7 +1,7 @@
-"""Writing exactly once: messages are staged at their brokers, and a batch becomes visible by one decision.
+"""Exactly-once writes: messages are staged at their brokers, and one decision makes a batch visible.
 
-The protocol is docs/adr/0006. Every request here may be repeated, so whatever gets no answer is repeated until the
-time is over. `tianzhou.spark` is built on this.
+The protocol is docs/adr/0006. Every request here is idempotent, so a request without an answer is repeated until the
+timeout. `tianzhou.spark` uses this module.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from tianzhou.wire.staging import StagedMessage, encode_unit
 _log = logging.getLogger(__name__)
 
 UNIT_BYTES: Final = 1 << 20
-"""Size from which a unit is sent."""
+"""Minimum size in bytes of a unit before it is sent."""
 PAUSE_S: Final = 0.1
 PUBLISH_TIMEOUT_MS: Final = 30_000
-"""Limit of one request whether a batch is published; a broker answers after two seconds whatever it is at."""
+"""Timeout of one request for the publication of a batch. A broker answers after two seconds in any case."""
 KV_NAMESPACE: Final = names.STAGING_NAMESPACE
-"""Namespace of the KV entries that name the brokers that decide."""
+"""Namespace of the KV entries that name the coordinators: the brokers that decide."""
 BUCKETS: Final = 16
 GROUP: Final = "tianzhou-staging"
 
@@ -54,15 +54,15 @@ _BUSY: Final = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVA
 
 
 class CannotStage(ClientError):
-    """A broker does not know how to stage messages, so nothing can be written to it exactly once."""
+    """The broker does not support staged messages, so exactly-once writes to it are impossible."""
 
 
 class MessageRefused(ClientError):
     """A message cannot be staged.
 
     Args:
-        index: which of the messages of the attempt, from 0.
-        reason: why.
+        index: index of the message in its attempt, from 0.
+        reason: the cause.
     """
 
     def __init__(self, index: int, reason: BaseException) -> None:
@@ -71,12 +71,12 @@ class MessageRefused(ClientError):
 
 
 class Staging:
-    """Requests to brokers to stage, to decide and to publish.
+    """A client for requests to brokers to stage, decide and publish.
 
     Args:
         namesrv_addr: name servers, see `ClientInstance`.
-        timeout_ms: limit of a request with its repetitions.
-        options: further ones of its instance, see `ClientOptions`.
+        timeout_ms: timeout of a request with its repetitions.
+        options: further options of its instance, see `ClientOptions`.
     """
 
     def __init__(self, namesrv_addr: str, *, timeout_ms: int, **options: Unpack[ClientKeywords]) -> None:
@@ -90,20 +90,21 @@ class Staging:
         self._coordinators: dict[int, str] = {}
 
     async def start(self) -> None:
-        """Begin; see `ClientInstance.start`."""
+        """Start; see `ClientInstance.start`."""
         await self.instance.start()
 
     async def stop(self) -> None:
         """Close every connection."""
         await self.instance.close()
 
-    # who decides
+    # coordinators
 
     async def coordinator(self, writer: str) -> str:
-        """Name of the broker that decides for a writer, today as in a year.
+        """Return the name of the broker that decides for a writer; it never changes.
 
-        Name servers keep it, by a few buckets of writers, so that it stays when brokers come and go. Where they have
-        forgotten it, a broker that knows the writer does not; and nobody has decided anything for one nobody knows.
+        The name servers store it for a few buckets of writers, so that it does not change when brokers come and go.
+        When they have lost it, a broker that knows the writer has it. A writer that no broker knows has no decisions
+        yet.
 
         Raises:
             CannotStage: no broker can stage.
@@ -114,11 +115,11 @@ class Staging:
         if found is None:
             found, missing = await self._recorded_anywhere(bucket)
             if found is not None:
-                # The others go on answering queries; one that takes nothing now is written to again some day.
+                # Name servers without the entry would answer queries without it. One that is down gets the entry later.
                 await self._record(bucket, found, missing)
             else:
                 refusals = await self._record(bucket, await self._choose(writer, bucket), missing)
-                # Somebody else may have chosen at the same time, whose choice none replaces.
+                # Another client may have stored a choice at the same time. No later choice replaces a stored one.
                 found, _ = await self._recorded_anywhere(bucket)
                 if found is None and len(refusals) == len(missing):
                     raise ConnectFailed(
@@ -131,12 +132,12 @@ class Staging:
         return found
 
     async def _recorded(self, bucket: int) -> str | None:
-        """The broker that the name server in use has recorded."""
+        """Return the broker that the name server in use has stored; None without one."""
         code = RequestCode.GET_KV_CONFIG
         return _value(await self.instance.ask_name_server(code, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}"))
 
     async def _recorded_anywhere(self, bucket: int) -> tuple[str | None, list[str]]:
-        """The broker that any name server has recorded, and the addresses of those that have nothing."""
+        """Return the broker that any name server has stored, and the addresses of those without an entry."""
         code, key = RequestCode.GET_KV_CONFIG, f"coordinator-{bucket}"
         found: str | None = None
         missing: list[str] = []
@@ -150,7 +151,7 @@ class Staging:
                 return error
 
         servers = list(self.instance.name_servers)
-        # Side by side: a name server that hangs must not delay the answer of another one.
+        # Ask concurrently, because a hanging name server must not delay the answer of another one.
         for address, value in zip(servers, await asyncio.gather(*map(ask, servers)), strict=True):
             if isinstance(value, TianzhouError):
                 failures.append(value)
@@ -163,7 +164,7 @@ class Staging:
         return found, missing
 
     async def _record(self, bucket: int, broker_name: str, addresses: Sequence[str]) -> list[TianzhouError]:
-        """Have name servers record a choice; returns why some have not."""
+        """Store a choice at name servers, and return the errors of the servers that failed."""
 
         async def record(address: str) -> TianzhouError | None:
             key = f"coordinator-{bucket}"
@@ -196,10 +197,10 @@ class Staging:
     # requests
 
     async def state(self, broker_name: str, writer: str) -> StagingState:
-        """A broker's state of a writer.
+        """Return a broker's state of a writer.
 
         Raises:
-            CannotStage: it cannot stage.
+            CannotStage: the broker does not support staging.
         """
         reply = await self._ask(broker_name, RequestCode.STAGING_STATE, writer=writer)
         if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -213,32 +214,32 @@ class Staging:
         return found
 
     async def able(self, broker_name: str, writer: str) -> StagingState:
-        """The state of a broker that can stage; requested once.
+        """Return the cached state of a broker that can stage; request it at the first call.
 
         Args:
             broker_name: the broker.
-            writer: who is going to write: access control lets nobody ask who names no writer.
+            writer: name of the writer, which access control requires in the request.
 
         Raises:
-            CannotStage: it cannot.
+            CannotStage: the broker does not support staging.
         """
         return self._able.get(broker_name) or await self.state(broker_name, writer)
 
     async def stage(self, broker_name: str, unit: bytes, **header: Any) -> Command:
-        """Stage a unit; the reply may be a refusal."""
+        """Stage a unit and return the reply, which may be a rejection."""
         return await self._ask(broker_name, RequestCode.STAGE_MESSAGES, unit, **header)
 
     async def decide(self, wanted: BatchDecision) -> BatchDecision:
-        """Decide about a batch, and return what is decided, now or earlier; see `StagingPublisher.decide`."""
+        """Decide about a batch, and return the present or an earlier decision; see `StagingPublisher.decide`."""
         body = DECISION.dumps(wanted)
         reply = await self._ask(wanted.coordinator, RequestCode.DECIDE_BATCH, body)
         return DECISION.loads(self._checked(wanted.coordinator, reply).body)
 
     async def publish(self, decision: BatchDecision) -> None:
-        """Have a decided batch published by every broker that holds units of it, and wait for that."""
+        """Request that every broker with units of a decided batch publish it, and wait until all have."""
         others = [name for name in decision.brokers if name != decision.coordinator]
         await asyncio.gather(*(self._publish_at(name, decision) for name in others))
-        # Who decides about the next batch need not ask them again then.
+        # The coordinator then need not ask the other brokers before the next decision.
         await self._publish_at(decision.coordinator, decision, everywhere=True)
 
     async def _publish_at(self, broker_name: str, decision: BatchDecision, *, everywhere: bool = False) -> None:
@@ -249,10 +250,10 @@ class Staging:
                 return
 
     async def give_up(self, attempts: AttemptList, broker_names: Sequence[str]) -> BatchDecision | None:
-        """Have attempts forgotten, unless they were decided.
+        """Discard attempts, unless they are part of a decision.
 
         Returns:
-            What was decided about the batch; None when the attempts are refused from now on.
+            The decision about the batch; None when the coordinator rejects the attempts from now on.
         """
         body = ATTEMPTS.dumps(attempts)
         reply = await self._ask(attempts.coordinator, RequestCode.SETTLE_ATTEMPTS, body)
@@ -281,7 +282,7 @@ class Staging:
                     return reply
                 failure = broker_error(reply, address)
             except RemotingError as error:
-                # It may be back at another address.
+                # The broker may have another address when it is available again.
                 self._masters.pop(broker_name, None)
                 failure = error
             if clock.monotonic() + PAUSE_S >= deadline:
@@ -306,14 +307,14 @@ class Staging:
 
 
 class StagingTask:
-    """Stages the messages of one attempt of a task.
+    """One attempt of a task, which stages messages.
 
     Args:
         staging: sends the requests.
-        writer: who writes.
+        writer: name of the writer.
         batch: number of the batch.
         coordinator: the broker that decides, see `Staging.coordinator`.
-        attempt: a name that no other attempt ever has.
+        attempt: name of the attempt, which no other attempt ever has.
     """
 
     def __init__(self, staging: Staging, writer: str, batch: int, coordinator: str, attempt: str) -> None:
@@ -323,14 +324,14 @@ class StagingTask:
         self._units: dict[str, _Unit] = {}
         self._count = 0
         self.decided = False
-        """The batch was decided before, so that nothing staged for it counts any more."""
+        """Whether the batch was decided before, so that messages staged for it do not count."""
 
     async def add(self, messages: Sequence[tuple[Message, MessageQueue | int | Origin | None]]) -> None:
-        """Stage messages, each with its queue, the id of that, or None for any.
+        """Stage messages, each with its queue, the id of its queue, or None for any.
 
         Raises:
-            MessageRefused: one of them cannot be staged; nothing of the attempt will ever be seen.
-            CannotStage: its broker cannot stage.
+            MessageRefused: a message cannot be staged; no message of the attempt will ever be visible.
+            CannotStage: the broker of a message cannot stage.
         """
         for message, queue_id in messages:
             index, self._count = self._count, self._count + 1
@@ -360,14 +361,14 @@ class StagingTask:
             unit.size += size
 
     async def finish(self) -> StagedAttempt:
-        """Stage the rest, and wait until the disks of the brokers have it all."""
+        """Stage the remaining messages, and wait until the brokers' disks have all of them."""
         for name, unit in self._units.items():
             await self._send(name, unit, last=True)
         await asyncio.gather(*(self._answered(unit) for unit in self._units.values()))
         return StagedAttempt(self._name, {name: unit.number for name, unit in self._units.items()})
 
     async def close(self) -> None:
-        """Wait for what is on its way, however it ends."""
+        """Wait for in-flight requests and ignore their errors."""
         await asyncio.gather(*(self._answered(unit) for unit in self._units.values()), return_exceptions=True)
 
     async def _compose(
@@ -387,7 +388,7 @@ class StagingTask:
         return queue.broker_name, self._staging.builder.staged(message, queue.queue_id)
 
     async def _send(self, broker_name: str, unit: _Unit, *, last: bool = False) -> None:
-        # One unit is on its way while the next is made.
+        # One unit is in flight while the next is collected.
         await self._answered(unit)
         body, indexes = encode_unit(unit.messages), unit.indexes
         number, unit.number = unit.number, unit.number + bool(body)
@@ -436,7 +437,7 @@ class _Unit:
 
 
 def _value(reply: Command, address: str = "") -> str | None:
-    """The value in the answer to a GET_KV_CONFIG, None when nothing is stored under the key."""
+    """Return the value in the answer to a GET_KV_CONFIG; None when the key has no value."""
     if reply.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     value: str | None = read_reply(RequestCode.GET_KV_CONFIG, check(reply, address)).value
@@ -444,10 +445,10 @@ def _value(reply: Command, address: str = "") -> str | None:
 
 
 class Origin(NamedTuple):
-    """The queue that a message was read from, of which a copy goes to the queue that stands for it.
+    """The queue that a message was read from; a copy of the message goes to the counterpart of this queue.
 
     Attributes:
-        broker_name: its broker; None when that is not known.
+        broker_name: its broker; None when unknown.
         queue_id: its id.
     """
 
@@ -455,12 +456,13 @@ class Origin(NamedTuple):
     queue_id: int
 
     def counterpart(self, queues: Sequence[MessageQueue]) -> MessageQueue:
-        """The one queue that all messages of this origin go to.
+        """Return the queue for all messages of this origin.
 
-        It is that of the same broker and id, or the only one with this id; else one that the origin's name chooses.
+        It is the queue of the same broker and id, or the only queue with this id. Otherwise the hash of the origin's
+        broker and id chooses one.
 
         Args:
-            queues: those of the topic; one at least.
+            queues: queues of the topic; at least one.
         """
         same = [queue for queue in queues if queue.queue_id == self.queue_id]
         named = [queue for queue in same if queue.broker_name == self.broker_name]
@@ -471,10 +473,10 @@ class Origin(NamedTuple):
 
 
 def queue_by_id(queues: Sequence[MessageQueue], topic: str, queue_id: int | Origin) -> MessageQueue:
-    """The one queue of a topic with that id, or the one that stands for another topic's.
+    """Return the only queue of a topic with this id, or the counterpart of another topic's queue.
 
     Raises:
-        ClientError: there is none, or several brokers have one.
+        ClientError: no broker or several brokers have such a queue.
     """
     if isinstance(queue_id, Origin):
         return queue_id.counterpart(queues)

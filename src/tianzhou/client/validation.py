@@ -1,4 +1,4 @@
-"""Checks before anything is sent (client.md §6.1). Pure; each text names limit, value and fix."""
+"""Checks of names, messages and options before a send (client.md §6.1). Pure; errors have limit, value and remedy."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ NOT_SENDABLE = frozenset(
 )
 SYSTEM_TOPICS = NOT_SENDABLE | {names.AUTO_CREATE_TOPIC, "BenchmarkTest", names.TRACE_TOPIC, "CHECKPOINT_TOPIC"}
 
-# A user property may carry what a client sets on purpose for a feature; these are the reserved names RocketMQ's
-# own client lets through (client.md §2.3).
+# Reserved names that users may set on purpose for a feature, as in RocketMQ's own client (client.md §2.3).
 _SETTABLE = frozenset(
     {
         "INNER_NUM",
@@ -68,13 +67,13 @@ def check_topic(topic: str) -> None:
     """Check a topic's name.
 
     Raises:
-        ClientError: it is blank, too long, or has characters RocketMQ does not take.
+        ClientError: the name is blank, too long, or has characters that RocketMQ does not allow.
     """
     _check_name("topic", topic, LONGEST_TOPIC)
 
 
 def check_new_topic(topic: str) -> None:
-    """Check the name of a topic that is to be created: no system topic besides.
+    """Check the name of a new topic, which must not be a system topic.
 
     Raises:
         ClientError: the name cannot be used.
@@ -89,7 +88,7 @@ def check_group(group: str, *, default: str) -> None:
 
     Args:
         group: the name.
-        default: the name RocketMQ keeps for those who give none; it is refused.
+        default: RocketMQ's name for clients without a group name; it is rejected.
 
     Raises:
         ClientError: the name cannot be used.
@@ -114,7 +113,7 @@ def check_sendable(topic: str) -> None:
     """Check that clients may send to a topic.
 
     Raises:
-        ClientError: the name is bad or the topic belongs to the broker.
+        ClientError: the name is wrong, or the topic belongs to the broker.
     """
     check_topic(topic)
     if topic in NOT_SENDABLE:
@@ -125,7 +124,7 @@ def check_body(body: object, limit: int) -> None:
     """Check a message's body.
 
     Raises:
-        ClientError: it is no bytes, empty, or longer than `limit`.
+        ClientError: the body is no bytes object, is empty, or is longer than `limit`.
     """
     if not isinstance(body, (bytes, bytearray, memoryview)):
         raise ClientError(f"a message body is bytes, got {type(body).__name__}; encode it first, as in text.encode()")
@@ -142,7 +141,7 @@ def check_properties(properties: Iterable[tuple[str, str]]) -> None:
     """Check user properties.
 
     Raises:
-        ClientError: a name is reserved, a name or value is blank, no text, or holds a separator.
+        ClientError: a name is reserved, or a name or value is blank, is no text, or has a separator.
     """
     for name, value in properties:
         if not isinstance(name, str) or not isinstance(value, str):
@@ -164,7 +163,7 @@ def check_number(name: str, value: object, low: float, high: float | None = None
     """Check a setting that is a number.
 
     Raises:
-        ConfigError: it is none, or out of its range.
+        ConfigError: the value is no number, or is out of its range.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"{name} is {value!r}; it has to be a number")
@@ -174,10 +173,10 @@ def check_number(name: str, value: object, low: float, high: float | None = None
 
 
 def check_rate(name: str, rate: object, burst_name: str, burst: object) -> None:
-    """Check the rate of a limit and its burst, of which each may be None.
+    """Check the rate of a limit and its burst; both may be None.
 
     Raises:
-        ConfigError: one of them is no number or out of its range, or the burst has no rate.
+        ConfigError: a value is no number or is out of its range, or there is a burst without a rate.
     """
     if rate is None:
         if burst is not None:
@@ -192,27 +191,27 @@ def check_word(name: str, value: object, words: Collection[str]) -> None:
     """Check a setting that is one of a few words.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: the value is none of them.
     """
     if value not in words:
         raise ConfigError(f"{name} is {value!r}; use one of {', '.join(words)}")
 
 
 def check_choice(name: str, value: object, kind: type[enum.Enum]) -> None:
-    """Check a setting that is one of a few names.
+    """Check a setting that is a member of an enum.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: the value is no member.
     """
     if not isinstance(value, kind):
         raise ConfigError(f"{name} is {value!r}; use one of {', '.join(str(member) for member in kind)}")
 
 
 def check_commit_mode(mode: str) -> None:
-    """Check when a push consumer commits offsets.
+    """Check the commit mode of a push consumer.
 
     Raises:
-        ConfigError: it is no `CommitMode`.
+        ConfigError: the value is no `CommitMode`.
     """
     if mode not in get_args(CommitMode):
         raise ConfigError(f"commit is {mode!r}; use one of {', '.join(get_args(CommitMode))}")
@@ -231,12 +230,12 @@ def check_compression(kind: str, level: int) -> None:
 
 
 def check_separators(noun: str, text: str, separators: str = "\x02") -> None:
-    """Check that a text holds no character that separates properties on the wire (wire.md §4.3).
+    """Check that a text has no character that separates properties on the wire (wire.md §4.3).
 
-    A value may hold U+0001, which ends a name; nothing may hold U+0002, which ends a pair.
+    A value may contain U+0001, which ends a name. No text may contain U+0002, which ends a pair.
 
     Raises:
-        ClientError: it does.
+        ClientError: the text has a separator.
     """
     for separator in separators:
         if separator in text:
@@ -244,10 +243,10 @@ def check_separators(noun: str, text: str, separators: str = "\x02") -> None:
 
 
 def check_is_message(message: object) -> None:
-    """Check that what is to be sent is a message at all.
+    """Check that an object to send is a message.
 
     Raises:
-        ClientError: it is not; the text says what to give instead.
+        ClientError: the object is no message; the error has the remedy.
     """
     if isinstance(message, Message):
         return
@@ -261,10 +260,10 @@ def check_is_message(message: object) -> None:
 
 
 def check_queue(queue: object) -> None:
-    """Check that a queue is one.
+    """Check that an object is a queue.
 
     Raises:
-        ClientError: it is not.
+        ClientError: the object is no queue.
     """
     if not isinstance(queue, MessageQueue):
         raise ClientError(
@@ -274,10 +273,10 @@ def check_queue(queue: object) -> None:
 
 
 def check_message(message: Message, max_message_size: int) -> None:
-    """Check a message that is to be sent.
+    """Check a message before a send.
 
     Raises:
-        ClientError: anything about it would be refused; the text says what and how to mend it.
+        ClientError: a broker would reject the message; the error has the cause and the remedy.
     """
     check_is_message(message)
     check_sendable(message.topic)
@@ -286,7 +285,7 @@ def check_message(message: Message, max_message_size: int) -> None:
 
 
 def check_attributes(message: Message) -> None:
-    """Check everything but topic and body of a message.
+    """Check all attributes of a message except topic and body.
 
     Raises:
         ClientError: a property, tag or key cannot be sent.
@@ -296,7 +295,7 @@ def check_attributes(message: Message) -> None:
             raise ClientError(f"properties are a dict of str to str, got {type(message.properties).__name__}")
         properties = message.properties.items()
         if names.RETRY_TOPIC in message.properties and str(message.topic).startswith(names.RETRY_PREFIX):
-            # Members take it for the message's topic (client.md §13.4).
+            # Members use it as the message's topic (client.md §13.4).
             properties = {name: value for name, value in properties if name != names.RETRY_TOPIC}.items()
         check_properties(properties)
     if not isinstance(message.delay_level, int):
@@ -325,10 +324,10 @@ def _key_text(message: Message) -> str:
 
 
 def check_batch(messages: Sequence[Message], max_message_size: int) -> None:
-    """Check messages that are to be sent as one batch (client.md §6.3).
+    """Check the messages of one batch (client.md §6.3).
 
     Raises:
-        ClientError: they cannot travel together.
+        ClientError: the messages cannot be in one batch.
     """
     if not messages:
         raise ClientError("the batch is empty; give it at least one message")

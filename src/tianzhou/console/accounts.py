@@ -1,4 +1,4 @@
-"""People who may log in to the console: a file of names, roles and password hashes (argon2id)."""
+"""Accounts of the console: a file of names, roles and password hashes (argon2id)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ MOST_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _hasher: Final = PasswordHasher()
 _STRANGER: Final = _hasher.hash("nobody has this password")
-"""What the password of a name nobody has is compared with, so that its answer takes as long."""
+"""Hash that stands in for an unknown name, so that its check takes as long as one of a known name."""
 
 
 class ConsoleRole(enum.StrEnum):
-    """What somebody may do: look, or change as well."""
+    """ConsoleRole of an account: view the cluster, or change it as well."""
 
     VIEWER = "viewer"
     ADMIN = "admin"
 
 
 class ConsoleAccount(msgspec.Struct, frozen=True):
-    """Somebody who may log in.
+    """An account of the console.
 
     Attributes:
-        name: the name.
-        role: what they may do.
-        password_hash: argon2id, in PHC's form.
+        name: name of the account.
+        role: role of the account.
+        password_hash: argon2id hash in PHC's format.
     """
 
     name: str
@@ -54,10 +54,10 @@ Accounts = dict[str, ConsoleAccount]
 
 
 def make_account(name: str, password: str, role: ConsoleRole) -> ConsoleAccount:
-    """An account with a hash of its password.
+    """Return an account with a hash of its password.
 
     Raises:
-        ConfigError: name or password cannot be one.
+        ConfigError: the name or the password is invalid.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -69,9 +69,9 @@ def make_account(name: str, password: str, role: ConsoleRole) -> ConsoleAccount:
 
 
 def check_password(accounts: Accounts, name: str, password: str) -> ConsoleAccount | None:
-    """The account of a name if the password is right; takes as long for names nobody has.
+    """Return the account if the name and the password are right. A check of an unknown name takes as long.
 
-    Some 50 ms of a processor: call it in a thread.
+    It needs some 50 ms of a processor, so call it in a thread.
     """
     account = accounts.get(name)
     try:
@@ -82,10 +82,10 @@ def check_password(accounts: Accounts, name: str, password: str) -> ConsoleAccou
 
 
 def load_accounts(path: Path) -> Accounts:
-    """The accounts of a file; none where there is no file.
+    """Return the accounts in a file; empty when the file does not exist.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -99,10 +99,10 @@ def load_accounts(path: Path) -> Accounts:
 
 
 def save_accounts(path: Path, accounts: Accounts) -> None:
-    """Write the accounts, readable by the owner only.
+    """Write the accounts to a file that only its owner may read.
 
     Raises:
-        ConfigError: there are too many.
+        ConfigError: there are too many accounts.
         OSError: the file cannot be written.
     """
     if len(accounts) > MOST_ACCOUNTS:

@@ -1,4 +1,4 @@
-"""The one way in which the console changes a cluster: allowed, written down, done, answered with words."""
+"""Changes of a cluster by visitors: authorized, recorded in the audit log, executed, and answered with a text."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome(Generic[T]):
-    """What became of an action.
+    """The outcome of an action.
 
     Attributes:
-        error: why it failed, in words; empty when it is done.
-        value: what it returned.
+        error: why it failed, in words; empty when it succeeded.
+        value: the result of the action.
     """
 
     error: str = ""
@@ -35,17 +35,17 @@ class ActionOutcome(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it is done."""
+        """Whether the action succeeded."""
         return not self.error
 
 
 class Actions:
-    """Runs actions of visitors.
+    """Executor of visitors' actions.
 
     Args:
-        audit: where each is written down before it begins, and how it ended.
-        is_open: whether a visitor's session is still good.
-        now: the time, with its zone.
+        audit: audit log that records the begin and the end of each action.
+        is_open: returns whether a visitor's session is still open.
+        now: returns the current time with its zone.
     """
 
     def __init__(self, audit: AuditLog, is_open: Callable[[Visitor], bool], now: Callable[[], dt.datetime]) -> None:
@@ -62,15 +62,15 @@ class Actions:
         work: Callable[[], Awaitable[T]],
         details: Mapping[str, object] | None = None,
     ) -> ActionOutcome[T]:
-        """Do something for a visitor.
+        """Execute an action for a visitor.
 
         Args:
-            visitor: who.
-            address: from where.
-            action: what, such as `delete topic`.
-            subject: to what.
-            work: does it.
-            details: JSON values for the first line of the audit log. Their `id`, if any, is in the last line as well.
+            visitor: the visitor.
+            address: IP address of the visitor.
+            action: name of the action, such as `delete topic`.
+            subject: the object of the action.
+            work: executes the action.
+            details: JSON values for the first line of the audit log. Their `id`, if any, is also in the last line.
         """
         refusal = OVER if not self._is_open(visitor) else "" if visitor.may_change else VIEWER
         first = f"refused: {refusal}" if refusal else "begun"
@@ -100,7 +100,7 @@ class Actions:
         outcome: str,
         details: Mapping[str, object] | None = None,
     ) -> str:
-        """Why the audit log cannot be written; empty when it was."""
+        """Write an entry to the audit log, and return why that failed; empty when it succeeded."""
         time = self._now().isoformat(timespec="milliseconds")
         try:
             await asyncio.to_thread(self._audit.write, time, visitor.name, address, action, subject, outcome, details)

@@ -1,4 +1,4 @@
-"""The audit log: who changed what through the console, one JSON object a line."""
+"""The audit log of changes through the console, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.file_modes import OWN_ONLY
 
 FILE_NAME: Final = "console-audit.log"
 MOST_BYTES: Final = 16 << 20
-"""Size above which the file becomes `.1`, in the place of the one before."""
+"""Size in bytes above which the file is renamed to `.1`, which replaces the previous one."""
 LONGEST: Final = 500
 """Maximum number of characters of each text of an entry."""
 TAIL_BYTES: Final = 8 << 20
@@ -23,10 +23,10 @@ _BLOCK: Final = 256 << 10
 
 
 class AuditLog:
-    """Appends to the log.
+    """Writer and reader of the audit log.
 
     Args:
-        path: the file; its folder is made.
+        path: path of the file; its folder is created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,19 +43,19 @@ class AuditLog:
         outcome: str,
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Write one line; call it in a thread.
+        """Write one entry. Call it in a thread.
 
         Args:
-            time: ISO 8601.
-            who: the account.
-            address: where they are.
-            action: what they did, such as `delete topic`.
-            subject: to what.
-            outcome: `begun`, `done`, or why it failed.
-            details: further JSON values of the entry, whole; they replace none of the values above.
+            time: time of the entry in ISO 8601.
+            who: name of the account.
+            address: IP address of the visitor.
+            action: name of the action, such as `delete topic`.
+            subject: the object of the action.
+            outcome: `begun`, `done`, or why the action failed.
+            details: further JSON values of the entry, not shortened. They cannot replace the values above.
 
         Raises:
-            OSError: the file cannot be written; the action must not begin then.
+            OSError: the file cannot be written; then the action must not begin.
         """
         entry = {"time": time, "who": who, "from": address, "action": action, "subject": subject, "outcome": outcome}
         cut = {key: value[:LONGEST] for key, value in entry.items()}
@@ -67,7 +67,7 @@ class AuditLog:
             try:
                 begin = os.fstat(fd).st_size
                 if (written := os.write(fd, data)) < len(data):
-                    # The rest of a torn line would make the next line unreadable as well.
+                    # The remains of a torn line would make the next line unreadable as well.
                     os.ftruncate(fd, begin)
                     raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes of the line were written")
             finally:
@@ -76,10 +76,10 @@ class AuditLog:
                 self.path.replace(self.path.with_name(self.path.name + ".1"))
 
     def tail(self, lines: int) -> list[dict[str, Any]]:
-        """Return the last entries, the newest first; call it in a thread.
+        """Return the last entries, the newest first. Call it in a thread.
 
         Args:
-            lines: maximum number of entries. The former file is read where the present one has fewer.
+            lines: maximum number of entries. The previous file is read when the present one has fewer.
         """
         found = _last_lines(self.path, lines)
         if len(found) < lines:
@@ -96,7 +96,7 @@ class AuditLog:
 
 
 def _last_lines(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a file, the newest first; none of a file that does not exist."""
+    """Return the last lines of a file, the newest first; empty when the file does not exist."""
     block = b""
     try:
         with path.open("rb") as file:

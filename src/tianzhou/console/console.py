@@ -1,4 +1,4 @@
-"""One console: what its pages share."""
+"""One console: the state that its pages share."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from tianzhou.remoting.gates.locality import is_loopback
 
 
 class Console:
-    """What pages share.
+    """The shared state of the console's pages.
 
     Args:
-        settings: of the console.
-        admin: asks and changes the cluster; nothing else of the console does.
+        settings: settings of the console.
+        admin: administration client; the only part of the console that sends requests to the cluster.
 
     Attributes:
-        settings: of the console.
-        admin: the cluster.
-        watcher: what was seen of it.
-        actions: the way to change it.
+        settings: settings of the console.
+        admin: administration client of the cluster.
+        watcher: periodically read state of the cluster.
+        actions: executor of changes.
         queries: SQL over messages.
-        sessions: who is logged in.
-        tries: wrong passwords.
-        waiting_pages: pages whose browser has not opened their web socket yet.
-        audit_log: what was changed.
-        proofs: runs proofs of the cluster.
-        needs_login: whether everybody has to log in.
-        zone_name: name of this machine's time zone, for visitors whose browser has not named its own yet.
+        sessions: sessions of logged-in visitors.
+        tries: counters of wrong passwords.
+        waiting_pages: pages whose browser has not opened the web socket yet.
+        audit_log: log of changes.
+        proofs: executor of proofs of the cluster.
+        needs_login: whether all visitors have to log in.
+        zone_name: name of this machine's time zone, for visitors whose browser has not sent its own yet.
     """
 
     def __init__(self, settings: ConsoleSettings, admin: Admin) -> None:
@@ -64,22 +64,22 @@ class Console:
 
     @property
     def accounts(self) -> accounts.Accounts:
-        """Who may log in, as the file is now.
+        """The accounts that may log in, read from the file.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: the file cannot be read.
         """
         return accounts.load_accounts(self.settings.data / accounts.FILE_NAME)
 
     def visitor(self, token: str, used: bool) -> Visitor | None:
-        """Who has a session token; on loopback without log-in, everybody is the same.
+        """Return the visitor with a session token; None without a session. Without log-in, all visitors are the same.
 
         Args:
-            token: of the session.
-            used: whether they do something now (`Sessions.find`).
+            token: token of the session.
+            used: whether the visitor acts now (`Sessions.find`).
 
         Raises:
-            ConfigError: accounts cannot be read.
+            ConfigError: the accounts cannot be read.
         """
         if not self.needs_login:
             return self._everybody
@@ -87,7 +87,7 @@ class Console:
         return self.sessions.find(token, time.monotonic(), used=used)
 
     def _end_sessions_of_changed(self) -> None:
-        """Who is deleted, or has another role or password, has to log in again."""
+        """End the sessions of accounts that were deleted, or whose role or password changed."""
         try:
             at = (self.settings.data / accounts.FILE_NAME).stat().st_mtime_ns
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class Console:
                 self.sessions.end_all_of(name)
 
     def is_open(self, visitor: Visitor) -> bool:
-        """Whether a visitor's session is still good; it is not when accounts cannot be read."""
+        """Whether a visitor's session is still open. It is closed when the accounts cannot be read."""
         if visitor is self._everybody:
             return True
         try:

@@ -1,11 +1,12 @@
-"""The console's door: every request and every web socket passes it before a page sees it.
+"""The console's access check: middleware for every request and every web socket before a page handles it.
 
-It closes what browsers let other sites do: a name that was made to point here (`Host`), a web socket or form of
-another page (`Origin`). Who has to log in is sent to the log-in page, but for the few files that page needs.
+It rejects attacks by other sites: a foreign host name that resolves to this address (`Host`), and a web socket or form
+of another page (`Origin`). It redirects visitors without a session to the log-in page, except for the few files that
+this page needs.
 
-A session is used by opening a page, and by what its visitor does on an open one: clicks, typed words. A page that is
-open keeps itself up to date over its web socket, and connects again, for ever; that is no use, or a session at an
-unattended desk would never end for being idle.
+Opening a page uses a session, and so do the visitor's actions on an open page: clicks and typed words. The traffic of
+an open page itself does not count: the page refreshes over its web socket and reconnects. Otherwise a session at an
+unattended desk would never expire.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from tianzhou.escaping import shown
 COOKIE: Final = "tianzhou_console"
 LOGIN: Final = "/login"
 ENDED: Final = "ended"
-"""Parameter of the log-in page that says why an open page led there: its session has ended."""
+"""Parameter of the log-in page, which then reports that the session has ended."""
 OPEN_PATHS: Final = (LOGIN, "/language/", "/healthz", "/_nicegui/", "/favicon.ico")
-"""Paths, or their beginnings, that nobody has to log in for; the toolkit's own script and style files are below one."""
+"""Paths, or prefixes of paths, that need no session. The toolkit's script and style files are below one of them."""
 STATE: Final = "visitor"
 """Key of the `Visitor` in a request's state."""
 TOOLKIT: Final = "/_nicegui"
-"""How paths of the toolkit's files and of its web socket begin: pages ask for them, not people."""
+"""Prefix of the paths of the toolkit's files and web socket. Pages request them, not visitors."""
 _log = logging.getLogger(__name__)
 _EVENT: Final = re.compile(r'42\d*\["event"')
-"""How a message begins that tells of a click or of typed words: Socket.IO's event packet, with the toolkit's name."""
+"""Beginning of a message for a click or typed words: Socket.IO's event packet, with the toolkit's event name."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -51,7 +52,7 @@ _HEADERS: Final = (
 
 
 def host_name(host: str) -> str:
-    """The name or address in a Host header, without its port, in small letters."""
+    """Return the name or address in a Host header, without its port, in lower case."""
     text = host.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]
@@ -59,9 +60,9 @@ def host_name(host: str) -> str:
 
 
 def is_named_here(host: str, names: Iterable[str]) -> bool:
-    """Whether a Host header names this console: an address, `localhost`, or one of its names.
+    """Whether a Host header names this console: an IP address, `localhost`, or one of its names.
 
-    An address cannot be made to point elsewhere; a name can, by whoever owns it.
+    An attacker can let a domain name resolve to this machine, but not an IP address.
     """
     name = host_name(host)
     if name == "localhost" or name in names:
@@ -74,17 +75,20 @@ def is_named_here(host: str, names: Iterable[str]) -> bool:
 
 
 def is_same_origin(origin: str | None, host: str) -> bool:
-    """Whether a request comes from a page of this console: browsers name their page's origin, other programs none."""
+    """Whether a request comes from a page of this console.
+
+    Browsers send their page's origin, other programs send none.
+    """
     return origin is None or urlsplit(origin).netloc.lower() == host.strip().lower()
 
 
 def is_deed(message: Message) -> bool:
-    """Whether what comes over a web socket is something that the visitor does, and not the page by itself."""
+    """Whether a message of a web socket is an action of the visitor, and not traffic of the page itself."""
     return message["type"] == "websocket.receive" and _EVENT.match(message.get("text") or "") is not None
 
 
 def cookie_of(headers: Headers) -> str:
-    """The session token in a request's cookies; empty when there is none."""
+    """Return the session token in a request's cookies; empty when there is none."""
     try:
         found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
@@ -93,12 +97,13 @@ def cookie_of(headers: Headers) -> str:
 
 
 class Door:
-    """ASGI middleware.
+    """An ASGI middleware that checks host, origin and session.
 
     Args:
-        app: what is behind it.
-        visitor: of a session token, and whether they do something now; None when there is no such session.
-        names: host names of the console, in small letters.
+        app: the wrapped application.
+        visitor: returns the visitor of a session token, or None without a session; its second argument is whether the
+            visitor acts now.
+        names: host names of the console, in lower case.
     """
 
     def __init__(self, app: ASGIApp, visitor: Callable[[str, bool], Visitor | None], names: Iterable[str]) -> None:
@@ -124,7 +129,7 @@ class Door:
         async def receive_deeds() -> Message:
             message = await receive()
             if is_deed(message):
-                # Whoever acts is asked again before anything is changed (`Actions.run`).
+                # The session is checked again before a change (`Actions.run`).
                 with contextlib.suppress(ConfigError):
                     self._visitor(cookie_of(Headers(scope=scope)), True)
             return message

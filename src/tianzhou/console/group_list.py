@@ -1,4 +1,4 @@
-"""Rows of the list of consumer groups: kinds, figures, and the operations that a visitor may choose. Pure."""
+"""Rows of the list of consumer groups: kinds, figures, and the operations offered to a visitor. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tianzhou.model.subscription import ConsumeType, MessageModel
 
 KINDS: Final = (NORMAL, SYSTEM)
 LOOKS: Final = ("status", "members", "dead", "doctor")
-"""Operations that change nothing; the first two are parts of the group's page."""
+"""Operations that change nothing. The first two are parts of the group's page."""
 COLUMNS: Final = ("group", "members", "kind", "lag", "oldest", "out", "topics")
 WAYS: Final = {
     ConsumeType.CONSUME_PASSIVELY: "push",
@@ -24,12 +24,12 @@ WAYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A consumer group of the list.
+    """A consumer group in the list.
 
     Attributes:
         name: name of the group.
         kind: one of `KINDS`.
-        configs: configuration of the group by broker name, of each broker that has the group.
+        configs: configuration of the group by name of each broker that has it.
     """
 
     name: str
@@ -44,7 +44,7 @@ def group_entries(
 
     Args:
         tables: configuration by group, for each broker name.
-        reserved: names of groups that every broker has.
+        reserved: names of groups that exist on every broker.
     """
     names = {name for table in tables.values() for name in table}
     return [
@@ -58,7 +58,7 @@ def group_entries(
 
 
 def group_operations(entry: GroupEntry, may_change: bool) -> tuple[str, ...]:
-    """Return the operations that a visitor may choose for a group, in the order of the menu.
+    """Return the operations offered to a visitor for a group, in the order of the menu.
 
     Args:
         entry: the group.
@@ -70,11 +70,11 @@ def group_operations(entry: GroupEntry, may_change: bool) -> tuple[str, ...]:
 
 
 def kind_words(figures: GroupFigures, words: Words) -> str:
-    """Return the text of the group's consume type, message model and order; empty while no member is connected.
+    """Return a text with the group's consume type, message model and order; empty without connected members.
 
     Args:
         figures: measurements of the group.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     parts = [f"group.way.{WAYS[figures.way]}"] if figures.way is not None else []
     if figures.model is not None:
@@ -90,7 +90,7 @@ def group_keys(figures: Mapping[str, GroupFigures], words: Words) -> dict[str, S
 
     Args:
         figures: measurements by group.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     none = GroupFigures()
 
@@ -117,7 +117,7 @@ def group_row(
     Args:
         entry: the group.
         figures: measurements of the group; None before the first measurement.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
         now_ms: the time now, in milliseconds since 1970.
         may_change: whether the visitor may change anything.
     """

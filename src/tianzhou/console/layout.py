@@ -1,4 +1,4 @@
-"""The frame of every page, and the small parts that pages are made of."""
+"""The frame of every page, and the small parts that pages consist of."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ADDRESS: Final = "/?&=%:+,;@~"
 MAX_SUGGESTIONS: Final = 1_000
 """Maximum number of names that a field suggests. The page contains all of them."""
 TIME_COLUMNS: Final = frozenset({"time", "stored", "born", "due", "next", "since", "seen", "last", "changed"})
-"""Names of columns with times, which stay on one line."""
+"""Names of columns with times, which do not wrap."""
 LIVE_S: Final = 5.0
 """Maximum seconds between two refreshes of the live parts of a page."""
 
@@ -44,13 +44,13 @@ class View:
     """One visit of a page.
 
     Attributes:
-        console: what pages share.
-        visitor: who looks.
-        address: from where.
-        language: theirs.
-        query: what is behind the question mark of the address.
-        path: values of the path's blanks.
-        zone: time zone of the times that they see and type.
+        console: shared state of the pages.
+        visitor: the visitor.
+        address: IP address of the visitor.
+        language: language of the visitor.
+        query: parameters of the page's address.
+        path: values of the placeholders in the page's path.
+        zone: time zone of displayed and typed times.
     """
 
     console: Console
@@ -62,13 +62,16 @@ class View:
     zone: Zone = UTC_ZONE
 
     def text(self, key: str, **values: object) -> str:
-        """A text in the visitor's language (`texts.TEXTS`); a value `why` is an error's, and put into it as well."""
+        """Return a text in the visitor's language (`texts.TEXTS`).
+
+        A value `why` is an error, and is translated as well.
+        """
         if "why" in values:
             values["why"] = self.failure(values["why"])
         return texts.text(self.language, key, **values)
 
     def failure(self, error: object) -> str:
-        """What an error says, in the visitor's language."""
+        """Return the text of an error in the visitor's language."""
         words = str(error) or type(error).__name__
         return failure_in_chinese(words) if self.language == "zh" else words
 
@@ -84,13 +87,13 @@ class View:
         done: str | None = "",
         details: Mapping[str, object] | None = None,
     ) -> ActionOutcome[T]:
-        """Change something, and tell the visitor what became of it (`Actions.run`).
+        """Execute a change, and notify the visitor of its outcome (`Actions.run`).
 
         Args:
-            action: what, in English, as the audit log has it.
-            subject: to what.
-            work: does it.
-            done: what to say when it is done; empty for the word alone, None for nothing.
+            action: name of the action, in English, for the audit log.
+            subject: the object of the action.
+            work: executes the action.
+            done: text of the success notification; empty for the default text, None for no notification.
             details: JSON values for the audit log (`Actions.run`).
         """
         outcome = await self.console.actions.run(self.visitor, self.address, action, subject, work, details)
@@ -121,10 +124,10 @@ class Page:
     """A page of the console.
 
     Attributes:
-        path: its address; `{name}` is a blank.
+        path: path of its address; `{name}` is a placeholder.
         title: key of its title.
-        icon: of the menu; empty for pages that are not in it.
-        show: fills it.
+        icon: icon in the menu; empty for pages outside the menu.
+        show: shows its content.
     """
 
     path: str
@@ -138,7 +141,7 @@ PAGES: Final[list[Page]] = []
 
 
 def page(path: str, title: str, icon: str = "") -> Callable[[Show], Show]:
-    """Register a function as what fills a page; see `Page`."""
+    """Register a function that shows a page; see `Page`."""
 
     def register(show: Show) -> Show:
         PAGES.append(Page(path, title, icon, show))
@@ -148,11 +151,11 @@ def page(path: str, title: str, icon: str = "") -> Callable[[Show], Show]:
 
 
 def is_below(path: str, of_menu: str) -> bool:
-    """Whether a page is one of the menu, or of what it lists: `/topics/{topic}` is below `/topics`.
+    """Whether a page is the page of a menu entry or listed on it: `/topics/{topic}` is below `/topics`.
 
     Args:
-        path: of the page.
-        of_menu: of the menu's page.
+        path: path of the page.
+        of_menu: path of the menu entry.
     """
     listed = {
         "/message": "/messages",
@@ -164,7 +167,7 @@ def is_below(path: str, of_menu: str) -> bool:
 
 
 def view_of(console: Console, request: Request) -> View:
-    """The visit that a request is."""
+    """Return the view of a request."""
     language = texts.choose(request.cookies.get(texts.COOKIE), request.headers.get("accept-language", ""))
     visitor: Visitor = getattr(request.state, STATE)
     address = request.client.host if request.client is not None else ""
@@ -173,9 +176,9 @@ def view_of(console: Console, request: Request) -> View:
 
 
 async def show_page(console: Console, page: Page, request: Request) -> None:
-    """Fill a page: its frame, and what is inside."""
+    """Show a page: its frame and its content."""
     view = view_of(console, request)
-    # A page object is all visits'; its language is the visitor's.
+    # All visits share a page object, but the language is that of the visitor.
     client = ui.context.client
     bound_waiting(console.waiting_pages, client, view.visitor.token)
     client.page = copy.copy(client.page)
@@ -199,7 +202,7 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
     with ui.left_drawer(value=None).props("bordered breakpoint=900 width=220") as drawer, ui.list().classes("w-full"):
         for one in PAGES:
             if one.icon:
-                # A link of the browser's: a handler beside it would open the page twice.
+                # Use a plain link, because an additional handler would open the page twice.
                 with ui.item().props(f'href="{one.path}"' + (" active" if is_below(page.path, one.path) else "")):
                     with ui.item_section().props("avatar"):
                         ui.icon(one.icon)
@@ -223,13 +226,13 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
 
 
 def _leave_when_over(view: View, content: ui.element, address: str) -> None:
-    """Have an open page show nothing more once its visitor's session has ended, and let them log in to come back."""
+    """Clear an open page when its visitor's session has ended, and lead to the log-in page, which leads back."""
 
     def look() -> None:
         if not view.console.is_open(view.visitor):
             timer.cancel()
             content.clear()
-            # Logging out ends the session before the browser has the answer: `leaveFor` lets the answer win.
+            # Logging out ends the session before the browser receives the reply. `leaveFor` lets the reply win.
             login = f"{LOGIN}?{ENDED}=1&to={quote(address, safe='')}"
             ui.run_javascript(f"leaveFor({json.dumps(login)})")
 
@@ -241,7 +244,7 @@ def section(title: str, part: str = "") -> ui.card:
 
     Args:
         title: the heading.
-        part: name of the part in an address, behind a `#`; empty for no name.
+        part: name of the part in the address' fragment; empty for no name.
     """
     found = ui.card().classes("w-full")
     if part:
@@ -253,7 +256,7 @@ def section(title: str, part: str = "") -> ui.card:
 
 
 def missing_brokers(view: View, failures: Mapping[str, str]) -> None:
-    """Show which brokers have not answered, so that a part of a page is without their figures.
+    """Show the brokers that have not answered, because their figures are missing in a part of a page.
 
     Args:
         view: view of the visitor.
@@ -265,7 +268,7 @@ def missing_brokers(view: View, failures: Mapping[str, str]) -> None:
 
 
 def preformatted(text: str) -> ui.label:
-    """A text as it is, with its spaces and lines, in letters of one width; it scrolls when it is long."""
+    """Show a text in a monospace font with its spaces and line breaks. A long text scrolls."""
     found = ui.label(text).classes("w-full text-sm").props("tabindex=0")
     return found.style("font-family: monospace; white-space: pre-wrap; overflow-wrap: anywhere").style(
         "overflow: auto; max-height: 24rem"
@@ -273,10 +276,10 @@ def preformatted(text: str) -> ui.label:
 
 
 def chart_options(title: str, lines: Mapping[str, Sequence[SeriesPoint]], zone: Zone) -> dict[str, Any]:
-    """Options of a line chart over time.
+    """Return the options of a line chart over time.
 
     Args:
-        title: of the chart.
+        title: title of the chart.
         lines: points by the name of their line.
         zone: time zone of the axis.
     """
@@ -285,7 +288,7 @@ def chart_options(title: str, lines: Mapping[str, Sequence[SeriesPoint]], zone: 
         for name, points in lines.items()
     ]
     return {
-        # The points are moved to the zone's clock. ECharts knows no zones but UTC and the browser's.
+        # The points are moved to the zone's clock, because ECharts supports only UTC and the browser's zone.
         "useUTC": True,
         "title": {"text": title, "textStyle": {"fontSize": 14}},
         "tooltip": {"trigger": "axis"},
@@ -301,7 +304,7 @@ class Chart:
     """A line chart over time.
 
     Args:
-        title: of the chart.
+        title: title of the chart.
         lines: points by the name of their line.
         zone: time zone of the axis.
     """
@@ -312,7 +315,7 @@ class Chart:
         self._chart = ui.echart(chart_options(title, lines, zone)).classes("h-64 grow basis-80")
 
     def show(self, lines: Mapping[str, Sequence[SeriesPoint]]) -> None:
-        """Draw other points."""
+        """Replace the points of the chart."""
         self._chart.options.clear()
         self._chart.options.update(chart_options(self._title, lines, self._zone))
         self._chart.update()
@@ -338,16 +341,16 @@ def table(
     filter_text: str = "",
     kept_for: View | None = None,
 ) -> ui.table:
-    """A table that is sorted and filtered in the browser, twenty rows at a time.
+    """Show a table that the browser sorts and filters, twenty rows at a time.
 
     Args:
-        columns: name of the value, and its heading.
+        columns: name of each column's value, and its heading.
         rows: the values.
-        key: of the column that tells rows apart.
-        links: address by column; `{value}` in it stands for the cell's value, `{name}` for another of the row's, as
-            they are in an address.
-        filter_text: words of the filter's field; none leaves it out.
-        kept_for: the visit whose address says what is filtered; one table of a page.
+        key: name of the column that identifies rows.
+        links: address by column. The placeholder `{value}` is the cell's value and `{name}` another value of the row,
+            both quoted for an address.
+        filter_text: label of the filter's field; empty for no filter.
+        kept_for: the view whose address stores the filter; only one table of a page may have it.
     """
     shown = [
         {
@@ -376,9 +379,9 @@ def table(
 
 
 def cell_address(address: str) -> str:
-    """The expression of a cell's address, over `props` of the table's slot.
+    """Return the JavaScript expression of a cell's address, over `props` of the table's slot.
 
-    It becomes part of the browser's program: whatever stands in an address, nothing may end the text there.
+    It becomes part of the browser's program, so the address is quoted and cannot end a string literal.
     """
     parts = re.split(r"{(\w+)}", address)
     texts = (f"'{quote(part, safe=_ADDRESS)}'" for part in parts[::2])
@@ -388,13 +391,13 @@ def cell_address(address: str) -> str:
 
 
 def keep_in_address(view: View, **state: str) -> None:
-    """Have the page's address say what is chosen on it, so that it can be sent to somebody; empty values go."""
+    """Store the choices of a page in its address, so that a visitor can share it. Empty values are removed."""
     view.query = {name: value for name, value in {**view.query, **state}.items() if value}
     ui.run_javascript(f"history.replaceState(null, '', {json.dumps('?' + urlencode(view.query))} + location.hash)")
 
 
 async def answer_of(dialog: ui.dialog) -> Any:
-    """Open a dialog, and return its answer once it is closed; None when the visitor closes it or leaves the page."""
+    """Open a dialog, and return its answer after it is closed; None when the visitor closes it or leaves the page."""
     answer = await dialog
     # The toolkit deletes the dialogs of a page that the visitor has left.
     if not dialog.is_deleted:
@@ -403,12 +406,12 @@ async def answer_of(dialog: ui.dialog) -> Any:
 
 
 async def agreed(view: View, question: str, verb: str) -> bool:
-    """Whether a visitor agrees to something that has consequences.
+    """Ask a visitor to confirm an action, and return whether they agree.
 
     Args:
-        view: of the visitor.
-        question: what is about to be done.
-        verb: of the button that agrees.
+        view: view of the visitor.
+        question: text that describes the action.
+        verb: label of the button that agrees.
     """
     with ui.dialog() as dialog, ui.card():
         ui.label(question)
@@ -419,12 +422,12 @@ async def agreed(view: View, question: str, verb: str) -> bool:
 
 
 async def confirmed(view: View, name: str, verb: str = "") -> bool:
-    """Whether a visitor has typed a name to confirm what cannot be undone.
+    """Ask a visitor to type a name that confirms an irreversible action, and return whether they did.
 
     Args:
-        view: of the visitor.
-        name: to be typed.
-        verb: of the button that confirms; empty for `delete`.
+        view: view of the visitor.
+        name: the name to type.
+        verb: label of the button that confirms; empty for `delete`.
     """
     with ui.dialog() as dialog, ui.card():
         ui.label(view.text("confirm", name=name))
@@ -444,7 +447,7 @@ async def delete_named(view: View, noun: str, name: str, delete: Callable[[str],
         view: view of the visitor.
         noun: `topic` or `group`, for the name of the action and for the text `NOUN.deleted`.
         name: name of the topic or group.
-        delete: function that deletes the named topic or group.
+        delete: deletes the topic or group with this name.
     """
     if not await confirmed(view, name):
         return False
@@ -455,13 +458,13 @@ async def delete_named(view: View, noun: str, name: str, delete: Callable[[str],
 
 
 def deletion_button(view: View, noun: str, name: str, delete: Callable[[str], Awaitable[object]]) -> None:
-    """A button that deletes what a page is about, once its name has been typed, and opens the list of the others.
+    """Show a button that deletes the page's topic or group after its name was typed, and then opens the list.
 
     Args:
-        view: of the visitor.
-        noun: `topic` or `group`: of the action, of the texts `NOUN.delete` and `NOUN.deleted`, of the list's address.
-        name: of what is deleted.
-        delete: does it.
+        view: view of the visitor.
+        noun: `topic` or `group`, for the action, the texts `NOUN.delete` and `NOUN.deleted`, and the list's address.
+        name: name of the topic or group.
+        delete: deletes the topic or group with this name.
     """
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""One page of a long list: filter, order and cut, and the address that stores their state. Pure."""
+"""One page of a long list: filter, order and page, and the address that stores these choices. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 PAGE_SIZES: Final = (20, 50, 100)
-"""Numbers of rows of a page that a visitor may choose."""
+"""Numbers of rows per page that a visitor may choose."""
 NORMAL: Final = "normal"
 """Kind of topics and groups that users have created."""
 SYSTEM: Final = "system"
 """Kind of topics and groups that servers use internally."""
 NO_KIND: Final = "none"
-"""Value of an address for a list of which no kind is chosen."""
+"""Value in an address for a list without a chosen kind."""
 UNKNOWN: Final = "-"
-"""Text of a figure that has not been measured."""
+"""Text for a figure that has not been measured."""
 Words = Callable[..., str]
-"""`View.text`: returns a text of the visitor's language."""
+"""Type of `View.text`, which returns a text in the visitor's language."""
 MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
@@ -32,12 +32,12 @@ class NamedEntry(Protocol):
 
     @property
     def kind(self) -> str:
-        """Kind, one of the list's kinds."""
+        """One of the list's kinds."""
 
 
 N = TypeVar("N", bound=NamedEntry)
 SortKey = Callable[[Any], Any]
-"""Returns the value of an entry in a column; None where it is unknown."""
+"""Function that returns an entry's value in a column; None where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ListState:
     size: int = PAGE_SIZES[0]
 
     def changed(self, **values: Any) -> ListState:
-        """Return the state with other values. The first page is chosen unless `values` contains `page`."""
+        """Return the state with other values. It shows the first page unless `values` contains `page`."""
         return replace(self, **{"page": 1, **values})
 
 
@@ -88,7 +88,7 @@ def state_of(query: Mapping[str, str], kinds: Collection[str], default: str, col
 
 
 def query_of(state: ListState, default: str) -> dict[str, str]:
-    """Return the parameters of an address that describes a state; defaults are empty texts.
+    """Return the parameters of an address that describes a state. Defaults become empty texts.
 
     Args:
         state: the state.
@@ -120,12 +120,12 @@ class ListPage:
 
 
 def cut(entries: Iterable[N], state: ListState, keys: Mapping[str, SortKey]) -> ListPage:
-    """Return the page of a list that a state describes. Unknown values come last in either order.
+    """Return the page of a list that a state describes. Unknown values come last in both orders.
 
     Args:
         entries: all entries, in the order of their names.
         state: filter, order and page that the visitor chose.
-        keys: function that returns an entry's value, for each column.
+        keys: functions that return an entry's value, by column.
     """
     words = state.words.strip().lower()
     kinds = frozenset(state.kinds)
@@ -179,13 +179,13 @@ def age_of(at_ms: int, now_ms: int) -> tuple[str, int]:
 
 
 def ago(at_ms: int, asked_ms: int, now_ms: int, words: Words) -> str:
-    """Return an age as text in the visitor's language; an empty text for a time of 0.
+    """Return an age as text in the visitor's language; empty for a time of 0.
 
     Args:
         at_ms: the past time, in milliseconds since 1970; 0 for none.
         asked_ms: time of the last measurement; 0 before the first one.
         now_ms: the time now.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     if not at_ms:
         return "" if asked_ms else UNKNOWN

@@ -1,4 +1,4 @@
-"""Logging in and out: plain forms, so that passwords never pass through the toolkit's web socket."""
+"""Log-in and log-out with plain forms, so that passwords never pass through the toolkit's web socket."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ a{{color:#7cb8e4}}
 [role=alert]{{color:#ff8a80}}
 }}
 """
-"""Of the log-in page, light or dark as the browser prefers; the other pages follow it in that, too."""
+"""Style of the log-in page, light or dark as the browser prefers; the other pages follow the same preference."""
 _log = logging.getLogger(__name__)
 
 
 def local_path(wanted: str) -> str:
-    """Where to go after logging in: a path of this console, never another site."""
+    """Return the page to open after the log-in: a path of this console, never another site."""
     parts = urlsplit(wanted)
     inside = not parts.scheme and not parts.netloc and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
     return wanted if inside and wanted.isprintable() else "/"
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a posted form; empty when it is too large."""
+    """Return the fields of a posted form; empty when the form is too large."""
     body = b""
     async for part in request.stream():
         body += part
@@ -67,7 +67,7 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def login_page(language: str, to: str, error: str = "") -> str:
-    """The log-in page as HTML."""
+    """Return the log-in page as HTML."""
 
     def text(key: str) -> str:
         return html.escape(texts.text(language, key))
@@ -89,7 +89,7 @@ def login_page(language: str, to: str, error: str = "") -> str:
 
 
 def add_login(app: FastAPI, console: Console) -> None:
-    """Add the routes of logging in and out, of the language, of the time zone, and of health checks."""
+    """Add the routes of log-in and log-out, language, time zone, and health checks."""
 
     def language_of(request: Request) -> str:
         return texts.choose(request.cookies.get(texts.COOKIE), request.headers.get("accept-language", ""))
@@ -111,7 +111,7 @@ def add_login(app: FastAPI, console: Console) -> None:
         if wait_s := console.tries.wait_s(name, address, now):
             error = texts.text(language, "login.wait", seconds=int(wait_s) + 1)
             return HTMLResponse(login_page(language, to, error), 429, {"retry-after": str(int(wait_s) + 1)})
-        # Counted before it is looked at: many at once are not more tries.
+        # Count the attempt before the check, so that parallel requests get no additional attempts.
         console.tries.failed(name, address, now)
         account = await asyncio.to_thread(lambda: check_password(console.accounts, name, fields.get("password", "")))
         if account is None:
@@ -121,7 +121,7 @@ def add_login(app: FastAPI, console: Console) -> None:
         visitor = console.sessions.begin(account.name, account.role, time.monotonic())
         _log.info("%s has logged in from %s", account.name, address)
         answer = RedirectResponse(to, 303)
-        # A trusted proxy that takes TLS connections names the scheme `https`.
+        # A trusted proxy that terminates TLS sends the scheme `https`.
         secure = console.settings.certificate is not None or request.url.scheme == "https"
         answer.set_cookie(COOKIE, visitor.token, httponly=True, samesite="strict", secure=secure, path="/")
         return answer

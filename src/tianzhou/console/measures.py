@@ -13,11 +13,11 @@ from tianzhou.wire.bodies.clients import ConsumerConnection
 from tianzhou.wire.bodies.offsets import ConsumeStats, TopicStats
 
 WINDOW_MS: Final = 60_000
-"""Time over which rates are measured, in ms."""
+"""Time window of rates, in ms."""
 MAX_SAMPLES: Final = 64
-"""Maximum number of samples that a counter stores: one minute of samples at one each second, and a few more."""
+"""Maximum number of samples in a counter: one minute of samples, one per second, and a few more."""
 LINE_WIDTH: Final = 60
-"""Width of a rate's line, in units of its drawing. Each unit is one second."""
+"""Width of a rate's line, in units of its drawing. One unit is one second."""
 LINE_HEIGHT: Final = 16
 ORDERLY: Final = "PROP_CONSUMEORDERLY"
 """Property with which a member reports whether it consumes in order."""
@@ -26,7 +26,7 @@ ORDERLY: Final = "PROP_CONSUMEORDERLY"
 class Counter:
     """Samples of a count that only grows.
 
-    A smaller count drops all samples, as after a topic was deleted and created again.
+    A smaller count drops all samples. It means that the topic was deleted and created again, for example.
     """
 
     __slots__ = ("_samples",)
@@ -35,7 +35,7 @@ class Counter:
         self._samples: deque[tuple[int, int]] = deque(maxlen=MAX_SAMPLES)
 
     def add(self, at_ms: int, total: int) -> None:
-        """Add a sample, and drop the samples that the rate of the last minute does not need.
+        """Add a sample, and drop samples that the rate of the last minute does not need.
 
         Args:
             at_ms: time at which the count was read, in milliseconds since 1970.
@@ -45,7 +45,7 @@ class Counter:
         if samples and (total < samples[-1][1] or at_ms <= samples[-1][0]):
             samples.clear()
         samples.append((at_ms, total))
-        # The newest sample from before the minute stays, because the first interval of the minute begins there.
+        # Keep the newest sample from before the minute, because the first interval of the minute begins there.
         while len(samples) > 2 and samples[1][0] <= at_ms - WINDOW_MS:
             samples.popleft()
 
@@ -62,11 +62,11 @@ class Counter:
 
     @property
     def covers_the_minute(self) -> bool:
-        """Whether the samples lie close enough for a rate of the last minute."""
+        """Whether the samples are close enough for a rate of the last minute."""
         return len(self._samples) > 1 and self._samples[-1][0] - self._samples[-2][0] <= WINDOW_MS
 
     def points(self) -> list[tuple[int, float]]:
-        """Return the growth per second between each two samples of the last minute, at the time of the second one."""
+        """Return the growth per second between adjacent samples of the last minute, at the time of the later sample."""
         found: list[tuple[int, float]] = []
         before: tuple[int, int] | None = None
         for at_ms, total in self._samples:
@@ -185,7 +185,7 @@ class GroupFigures:
         return 0 < self.answered_ms < self.asked_ms
 
     def take(self, at_ms: int, retry_topic: str, answers: Iterable[ConsumeStats]) -> None:
-        """Store the group's progress, as its brokers answered.
+        """Store the group's progress from its brokers' answers.
 
         Args:
             at_ms: time of the answers, in milliseconds since 1970.
@@ -232,7 +232,7 @@ class GroupFigures:
         return is_changed
 
     def take_order(self, properties: Mapping[str, object]) -> None:
-        """Store whether members consume in order, as one of them reports.
+        """Store whether members consume in order, from one member's report.
 
         Args:
             properties: properties that the member reports.
@@ -251,7 +251,7 @@ class GroupFigures:
 
 
 def _rate(counter: Counter, said: float, *, idle: bool) -> float | None:
-    """Return the rate of the console's own samples, or the brokers' rate while samples are missing or too far apart."""
+    """Return the rate from the console's samples, or the brokers' rate while samples are missing or too far apart."""
     if counter.covers_the_minute:
         return counter.rate
     if said or idle:

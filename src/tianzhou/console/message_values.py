@@ -1,4 +1,4 @@
-"""Messages as pages show them: bodies in bounded text, exports. Pure."""
+"""Messages in the form of pages: bodies as bounded text, and exports. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tianzhou.escaping import escaped
 from tianzhou.model import MessageExt
 
 SHOWN_BYTES: Final = 64 << 10
-"""Most of a body that a page shows."""
+"""Maximum number of bytes of a body that a page shows."""
 SHOWN_CELL: Final = 200
 MAX_EXPORT_BYTES: Final = 64 << 20
-"""Maximum size of an export in bytes. The console holds the whole export in memory, and compressed bodies can unpack to
-a thousand times their size."""
+"""Maximum size of an export in bytes. The console builds the whole export in memory, and compressed bodies can expand
+to a thousand times their size."""
 CHARSETS: Final = (
     "utf-8", "gb18030", "big5", "utf-16-le", "utf-16-be", "shift_jis", "euc-jp", "euc-kr", "iso-8859-1", "windows-1251",
 )  # fmt: skip
-"""Charsets in which a page shows a body as text. GB18030 includes GBK and GB2312."""
+"""Charsets to display a body as text. GB18030 includes GBK and GB2312."""
 HEX_WIDTH: Final = 16
 HEX_BYTES: Final = 4 << 10
 
 
 def number(text: str, otherwise: int, most: int) -> int:
-    """A number of an address between 1 and `most`; `otherwise` where there is none."""
+    """Return a number of an address, limited to the range 1 to `most`; `otherwise` for any other text."""
     return min(max(int(text), 1), most) if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
 
 
@@ -36,10 +36,10 @@ def charset_of(text: str) -> str:
 
 
 def body_text(body: bytes, charset: str = CHARSETS[0]) -> str:
-    """Return a body as text, as far as a page shows it.
+    """Return a body as text, up to the size that a page shows.
 
-    Bytes that are no text become replacement characters. Characters that turn the writing direction or are invisible
-    become escapes.
+    Invalid bytes become replacement characters. Characters that change the writing direction or are invisible become
+    escapes.
 
     Args:
         body: the body.
@@ -50,7 +50,7 @@ def body_text(body: bytes, charset: str = CHARSETS[0]) -> str:
 
 
 def body_json(body: bytes, charset: str = CHARSETS[0]) -> str | None:
-    """Return a body as indented JSON; None when it is no JSON, or is larger than a page shows.
+    """Return a body as indented JSON; None when it is no JSON, or exceeds the size that a page shows.
 
     Args:
         body: the body.
@@ -66,7 +66,7 @@ def body_json(body: bytes, charset: str = CHARSETS[0]) -> str | None:
 
 
 def body_hex(body: bytes) -> str:
-    """A body in hexadecimal, sixteen bytes a line with their text beside, as far as a page shows it."""
+    """Return a body as a hex dump, sixteen bytes per line with their text, up to the size that a page shows."""
     lines = []
     for at in range(0, min(len(body), HEX_BYTES), HEX_WIDTH):
         part = body[at : at + HEX_WIDTH]
@@ -76,13 +76,13 @@ def body_hex(body: bytes) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text as a table's cell shows it. Characters that turn the writing direction become escapes."""
+    """Return a text for a table's cell. Characters that change the writing direction become escapes."""
     text = escaped(text[: SHOWN_CELL + 1])
     return text if len(text) <= SHOWN_CELL else text[: SHOWN_CELL - 1] + "…"
 
 
 def to_json_line(message: MessageExt) -> str:
-    """A message as a line of JSON: the body as text where it is one, as base64 otherwise."""
+    """Return a message as a line of JSON. The body is text if possible, otherwise base64."""
     body: dict[str, Any]
     try:
         body = {"body": message.body.decode()}
@@ -114,7 +114,7 @@ def to_json_lines(messages: Iterable[MessageExt], limit_bytes: int = MAX_EXPORT_
         limit_bytes: maximum size of the lines.
 
     Raises:
-        ClientError: the lines are larger.
+        ClientError: the lines exceed the limit.
     """
     lines = bytearray()
     for message in messages:

@@ -1,4 +1,4 @@
-"""Proofs that visitors start: one at a time, bounded, seen and cancelled from every page."""
+"""Proofs that visitors start: one at a time, bounded, and visible and cancellable on every page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IN_FLIGHT: Final = 32
 SEND_TIMEOUT_MS: Final = 15_000
 WAIT_S: Final = 30.0
 LIMIT_S: Final = 180.0
-"""Seconds after which a proof is ended, whatever it is doing."""
+"""Maximum duration of a proof in seconds; then it is cancelled."""
 QUEUES: Final = 4
 
 Run = Callable[..., Awaitable[ProofOutcome]]
@@ -29,16 +29,16 @@ Run = Callable[..., Awaitable[ProofOutcome]]
 
 @dataclass(slots=True)
 class ProofRun:
-    """One proof.
+    """One run of a proof.
 
     Attributes:
-        topic: where it sends to.
-        count: messages it sends.
-        own: whether the topic was made for it, and goes with it.
-        acknowledged: messages so far.
-        said: what it is doing.
-        outcome: what it found; None until then.
-        error: why it has found nothing; empty otherwise.
+        topic: topic of its messages.
+        count: number of messages to send.
+        own: whether the topic was created for the proof, and is deleted with it.
+        acknowledged: number of acknowledged messages so far.
+        said: its present step, in words.
+        outcome: its outcome; None until it ends.
+        error: why it has no outcome; empty otherwise.
     """
 
     topic: str
@@ -51,21 +51,21 @@ class ProofRun:
 
     @property
     def over(self) -> bool:
-        """Whether it runs no more."""
+        """Whether the run has ended."""
         return self.outcome is not None or bool(self.error)
 
 
 class Proofs:
-    """Runs them.
+    """Executor of proofs.
 
     Args:
-        admin: deletes topics that were made for a proof.
-        namesrv: name servers of the cluster.
-        tls: as of the console's settings.
-        run: `prove`.
+        admin: deletes topics that were created for a proof.
+        namesrv: addresses of the cluster's name servers.
+        tls: TLS setting of the console.
+        run: the function `prove`.
 
     Attributes:
-        last: the one that runs, or ran last; None before the first.
+        last: the present or last run; None before the first one.
     """
 
     def __init__(self, admin: Admin, namesrv: str, tls: bool | None, run: Run = prove) -> None:
@@ -80,14 +80,14 @@ class Proofs:
         """Run a proof to its end.
 
         Args:
-            topic: where to send to, there already; empty for one of its own.
-            count: messages.
-            size_bytes: of a body.
+            topic: an existing topic to send to; empty for a temporary topic.
+            count: number of messages to send.
+            size_bytes: size of each body in bytes.
 
         Raises:
-            ConfigError: it is too large, the topic is not there, or another one runs.
-            ClientError: it was cancelled, or took too long.
-            TianzhouError: what kept it from an outcome.
+            ConfigError: the proof is too large, the topic does not exist, or another proof runs.
+            ClientError: the proof was cancelled, or took too long.
+            TianzhouError: an error prevented an outcome.
         """
         if self._task is not None:
             raise ConfigError("another proof runs; wait for its end, or cancel it")
@@ -107,7 +107,7 @@ class Proofs:
         except (TianzhouError, OSError) as error:
             run.error = str(error) or type(error).__name__
         finally:
-            # A defect ends it as well.
+            # Reset the state also after a defect of the console.
             run.error = run.error or ("" if run.outcome is not None else "it failed")
             self._task = None
             if run.own:
@@ -117,7 +117,7 @@ class Proofs:
         return run.outcome
 
     def cancel(self) -> None:
-        """End the one that runs, if one does."""
+        """Cancel the present run, if there is one."""
         if self._task is not None:
             self._task.cancel()
 

@@ -1,4 +1,4 @@
-"""The order in which the console measures topics and groups, with a bounded number in each turn. Pure."""
+"""The order in which the console measures topics and groups, with a limited number in each turn. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def next_turn(
     """Return the names to measure now.
 
     Names on open pages come first, in at most half of the turn. Names without a measurement follow, then names whose
-    figures changed at their last measurement, then a few quiet names. Within each kind the name with the oldest
-    measurement comes first.
+    figures changed at their last measurement, then a few quiet names. Within each group of names, the name with the
+    oldest measurement comes first.
 
     Args:
         asked_ms: time of the last measurement of each name, in milliseconds since 1970; 0 before the first one.
         watched: names that an open page shows.
         moving: names whose figures changed at their last measurement.
-        at_most: maximum number of names of a turn.
-        at_most_quiet: maximum number of quiet names of a turn.
-        quiet_before_ms: a quiet name measured after this time is left out.
+        at_most: maximum number of names per turn.
+        at_most_quiet: maximum number of quiet names per turn.
+        quiet_before_ms: time in ms; quiet names that were measured later are left out.
     """
     watched_first = _longest_waiting(asked_ms, (name for name in watched if name in asked_ms), at_most // 2)
     chosen = dict.fromkeys(watched_first)

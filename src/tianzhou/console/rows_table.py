@@ -1,4 +1,4 @@
-"""The element that shows one page of a long list, and the controls above that filter it."""
+"""The element that shows one page of a long list, and its filter controls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TableColumn:
         name: key of the column's value in a row.
         label: heading of the column.
         kind: `TEXT`, `NUMBER` or `RATE`. A `RATE` cell also draws the row's `line`.
-        href: address that the cells link to. The row's key replaces `{key}`.
+        href: address that the cells link to. `{key}` is replaced by the row's key.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Operation:
     Attributes:
         label: text of the entry.
         icon: name of a Material icon.
-        href: address that the entry links to. The row's key replaces `{key}`. An entry without an address sends the
-            event `chosen` to the page.
+        href: address that the entry links to. `{key}` is replaced by the row's key. An entry without an address sends
+            the event `chosen` to the page.
         is_grave: whether the operation deletes data.
         is_parted: whether a line separates the entry from the entries above.
     """
@@ -64,8 +64,8 @@ class RowsTable(Element, component="rows_table.js"):
     Args:
         columns: columns of the list.
         operations: entries of the rows' menus by name. A row's `operations` lists the names that its menu shows.
-        menu_label: label of a menu's button. The row's key replaces `{name}`.
-        nothing: text that an empty list shows.
+        menu_label: label of a menu's button. `{name}` is replaced by the row's key.
+        nothing: text of an empty list.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RowsTable(Element, component="rows_table.js"):
         self.classes("w-full")
 
     def show(self, rows: list[dict[str, Any]], state: ListState, found: ListPage) -> None:
-        """Show a page. Send nothing to the browser when it already shows this page.
+        """Show a page of the list. Send nothing to the browser when it already shows this page.
 
         Args:
             rows: rows of the page.
@@ -144,7 +144,7 @@ class RowsList:
     Args:
         view: view of the visitor.
         source: source of the rows.
-        choose: carries out an operation of a row; called with the row's key and the operation's name.
+        choose: executes an operation of a row; called with the row's key and the operation's name.
     """
 
     def __init__(self, view: View, source: ListSource, choose: Callable[[str, str], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""The console's web server: NiceGUI's pages behind our door, on this process's loop."""
+"""The console's web server: NiceGUI's pages behind the console's access check, on this process' event loop."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from tianzhou.supervision import start_awaited, start_owned
 MOST_CONNECTIONS = 500
 LARGEST_SOCKET_MESSAGE = 1 << 20
 PAGE_LIMIT_S = 60.0
-"""Seconds after which the toolkit answers with an error page of its own.
+"""Seconds after which the toolkit replies with its own error page.
 
 No page takes as long: its frame is sent at once, and its content follows (`tianzhou.console.serving.content`).
 """
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the command that runs it."""
+    """A uvicorn server that leaves signals to the command that runs it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the command's."""
+        """Leave signals to the command."""
         yield
 
 
 class ConsoleServer:
-    """A console that listens; one in a process, as the toolkit's pages are the process's.
+    """A console that listens. A process can have only one, because the toolkit's pages belong to the process.
 
     Args:
-        settings: of the console.
+        settings: settings of the console.
 
     Attributes:
-        url: where it is, once it listens.
+        url: its URL, once it listens.
 
     Raises:
-        ConfigError: it may not listen there without anybody who may log in, or the port is taken.
+        ConfigError: the address is not loopback and there is no account, or the port is in use.
     """
 
     def __init__(self, settings: ConsoleSettings) -> None:
@@ -77,7 +77,7 @@ class ConsoleServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            # uvicorn trusts loopback by default, so that every user of the machine could claim any address.
+            # uvicorn trusts loopback by default, so every user of the machine could claim any address.
             forwarded_allow_ips=list(settings.trusted_proxies),
             lifespan="on",
             limit_concurrency=MOST_CONNECTIONS,
@@ -108,7 +108,7 @@ class ConsoleServer:
 
 
 def application(console: Console) -> Door:
-    """The console as an ASGI application."""
+    """Return the console as an ASGI application."""
     import tianzhou.console.pages  # noqa: F401 - registers the pages
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -124,7 +124,7 @@ def application(console: Console) -> Door:
     PageSockets(console.is_open).install()
 
     def routes() -> list[BaseRoute]:
-        # The toolkit adds routes when it starts, such as its icon.
+        # The toolkit adds routes when it starts, such as the route of its icon.
         return [*own, *toolkit.routes]
 
     return Door(UnknownPaths(OwnSockets(app), routes), console.visitor, console.settings.host_names)

@@ -1,4 +1,4 @@
-"""Who is logged in, and how often somebody may try: pure tables, time is an argument."""
+"""Sessions of visitors, and counters of wrong passwords. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ MOST_SESSIONS: Final = 10_000
 MAX_COUNTED: Final = 10_000
 """Maximum number of counters of wrong passwords."""
 TRIES: Final = 5
-"""Wrong passwords for a name from an address, after which the next password for it from there is not checked."""
+"""Maximum number of wrong passwords for a name from an address. Then passwords for this name from there are refused."""
 TRIES_OF_ADDRESS: Final = 100
-"""Wrong passwords for all names from an address, after which no password from there is checked."""
+"""Maximum number of wrong passwords from an address. Then all passwords from there are refused."""
 TRIES_WITHIN_S: Final = 300.0
-"""Seconds after which a wrong password does not count any more."""
+"""Seconds after which a wrong password no longer counts."""
 LONGEST_NAME: Final = 64
-"""Characters of a name that tell it apart; accounts have no longer names."""
+"""Number of characters of a name that counters use. Accounts have no longer names."""
 _Key = tuple[str, str | None]
 """An address, and a name or None for all names."""
 
 
 @dataclass(slots=True)
 class Visitor:
-    """Somebody who looks at pages.
+    """A visitor of the console's pages.
 
     Attributes:
-        name: the account; empty where nobody has to log in.
-        role: what they may do.
-        token: of the session.
-        form_token: what their forms send back.
-        since: when the session began, in seconds.
-        seen: when they last opened a page, or did something on one.
+        name: name of the account; empty without log-in.
+        role: role of the account.
+        token: token of the session.
+        form_token: token that the visitor's forms send back.
+        since: begin of the session, in seconds.
+        seen: time in seconds when the visitor last opened a page, or acted on one.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Visitor:
 
     @property
     def may_change(self) -> bool:
-        """Whether actions are open to them."""
+        """Whether the visitor may change the cluster."""
         return self.role is ConsoleRole.ADMIN
 
 
@@ -56,9 +56,9 @@ class Sessions:
     """Sessions by token.
 
     Args:
-        idle_s: a session nobody uses ends after this time.
-        longest_s: and any after this.
-        make_token: a text nobody can guess.
+        idle_s: seconds without use after which a session ends.
+        longest_s: seconds after which any session ends.
+        make_token: returns a new random token.
     """
 
     def __init__(self, idle_s: float, longest_s: float, make_token: Callable[[], str]) -> None:
@@ -68,7 +68,7 @@ class Sessions:
         self._open: dict[str, Visitor] = {}
 
     def begin(self, name: str, role: ConsoleRole, now: float) -> Visitor:
-        """A session of somebody whose password was right."""
+        """Begin a session for a visitor with the right password."""
         self._end_old(now)
         while len(self._open) >= MOST_SESSIONS:
             self._open.pop(next(iter(self._open)))
@@ -77,12 +77,12 @@ class Sessions:
         return visitor
 
     def find(self, token: str, now: float, *, used: bool = True) -> Visitor | None:
-        """The visitor of a token that is still good.
+        """Return the visitor of a token whose session is open; None otherwise.
 
         Args:
-            token: of the session.
-            now: the time, in seconds.
-            used: whether somebody does something now, who counts as seen; an open page asks by itself as well.
+            token: token of the session.
+            now: time in seconds.
+            used: whether the visitor acts now, which updates `seen`. Requests of an open page itself do not count.
         """
         visitor = self._open.get(token)
         if visitor is None or self._is_over(visitor, now):
@@ -93,7 +93,7 @@ class Sessions:
         return visitor
 
     def is_open(self, visitor: Visitor, now: float) -> bool:
-        """Whether a visitor's session is still good, without them counting as seen."""
+        """Whether a visitor's session is open. The check does not update `seen`."""
         return self._open.get(visitor.token) is visitor and not self._is_over(visitor, now)
 
     def end(self, token: str) -> None:
@@ -114,24 +114,24 @@ class Sessions:
 
 
 class LoginTries:
-    """Wrong passwords by name and address.
+    """Counters of wrong passwords by name and address.
 
     `TRIES` wrong passwords for a name lock this name at this address. Other names are not locked, and neither is the
     name at other addresses. `TRIES_OF_ADDRESS` wrong passwords lock the whole address, because they are guesses for
     many names.
 
-    The addresses of an IPv6 network of 64 bits count as one, because one machine may use all of them.
+    The addresses of a 64-bit IPv6 network count as one, because one machine may use all of them.
     """
 
     def __init__(self) -> None:
-        # Ordered by the last wrong password: the first one is dropped when there are too many.
+        # Ordered by the last wrong password. The first one is dropped when there are too many.
         self._failed: dict[_Key, deque[float]] = {}
 
     def __len__(self) -> int:
         return len(self._failed)
 
     def wait_s(self, name: str, address: str, now: float) -> float:
-        """Return the seconds until a password for a name is checked again; 0 for at once."""
+        """Return the seconds until a password for a name is checked again; 0 when it is checked at once."""
         return max(self._wait_of(key, limit, now) for key, limit in _counted(name, address))
 
     def failed(self, name: str, address: str, now: float) -> None:
@@ -144,7 +144,7 @@ class LoginTries:
             self._failed[key] = times
 
     def succeeded(self, name: str, address: str) -> None:
-        """Forget the wrong passwords for a name at an address. Those for other names at the address stay counted."""
+        """Reset the counter of a name at an address. Counters of other names at the address stay."""
         (key, _), _ = _counted(name, address)
         self._failed.pop(key, None)
 
@@ -154,13 +154,13 @@ class LoginTries:
 
 
 def _counted(name: str, address: str) -> tuple[tuple[_Key, int], tuple[_Key, int]]:
-    """Return the two keys under which a wrong password counts, with their limits: name and address, address alone."""
+    """Return both keys of a wrong password with their limits: name and address, address alone."""
     network = network_of(address)
     return ((network, name[:LONGEST_NAME]), TRIES), ((network, None), TRIES_OF_ADDRESS)
 
 
 def network_of(address: str) -> str:
-    """Return an IPv4 address, the network of 64 bits of an IPv6 address, and any other text as it is."""
+    """Return an IPv4 address, the 64-bit network of an IPv6 address, or any other text unchanged."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

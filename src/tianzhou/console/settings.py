@@ -12,24 +12,24 @@ from tianzhou.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """How a console is served.
+    """Settings of a console's server.
 
     Attributes:
-        namesrv_addr: name servers of the cluster.
-        data: folder of its accounts and its audit log.
-        host: where it listens; anywhere but on loopback everybody has to log in.
-        port: its port, 0 for any free one.
-        host_names: names it is reached by, besides addresses and `localhost`.
-        login: whether to log in on loopback, too.
-        idle_minutes: a session nobody uses ends after this time.
-        session_hours: any session ends after this time.
-        refresh_s: how often the cluster is looked at for the pages.
+        namesrv_addr: addresses of the cluster's name servers.
+        data: folder of the accounts and the audit log.
+        host: address to listen on; on any address but loopback, all visitors have to log in.
+        port: port to listen on; 0 for any free port.
+        host_names: host names of the console, besides addresses and `localhost`.
+        login: whether visitors have to log in also on loopback.
+        idle_minutes: minutes without use after which a session ends.
+        session_hours: hours after which any session ends.
+        refresh_s: seconds between two measurements of the cluster for the pages.
         certificate: file of the TLS certificate; None serves plain HTTP.
-        key: file of its private key.
+        key: file of the certificate's private key.
         archive: folder of Parquet files that SQL may read as the table `archive`.
-        tls: whether the cluster is spoken to by TLS; None leaves it to the environment.
-        trusted_proxies: addresses and networks of proxies in front of the console. Only their header X-Forwarded-For
-            names the address of a visitor.
+        tls: whether to use TLS to the cluster; None uses the environment's setting.
+        trusted_proxies: addresses and networks of proxies in front of the console. Only their header X-Forwarded-For is
+            trusted for the address of a visitor.
     """
 
     namesrv_addr: str

@@ -24,28 +24,29 @@ from tianzhou.model import BrokerData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.model.names import retry_topic
 
 TOPICS_A_TURN: Final = 200
-"""Maximum number of topics to measure in one turn; later turns measure the others."""
+"""Maximum number of topics to measure per turn. Later turns measure the others."""
 GROUPS_A_TURN: Final = 40
-"""Maximum number of groups to measure in one turn; later turns measure the others."""
+"""Maximum number of groups to measure per turn. Later turns measure the others."""
 QUIET_A_TURN: Final = 40
 """Maximum number of quiet topics among them. To measure a quiet topic, its broker reads the newest message of each
-queue, perhaps from the disk."""
+queue, possibly from disk."""
 QUIET_REST_MS: Final = 60_000
 """Minimum time in ms between two measurements of a quiet topic that no page shows."""
 TABLE_ROWS_A_SECOND: Final = 200
-"""Names and configurations of topics and groups to read again per second, on average: 10 000 every 50 s."""
+"""Names and configurations of topics and groups to read per second, on average: 10 000 every 50 s."""
 TOPICS_OF_A_GROUP: Final = 3
-"""Number of a group's topics, those with the largest lag, whose oldest unconsumed message the console requests."""
+"""Number of a group's topics for which the console requests the oldest unconsumed message, those with the largest
+lag."""
 AT_ONCE: Final = 8
 """Maximum number of topics and groups to measure at the same time."""
 WATCH_S: Final = 15.0
-"""Seconds for which a name that a page has shown is measured before other names."""
+"""Seconds for which a name has priority in measurements after a page has shown it."""
 MAX_WATCHED: Final = 1_000
 ANSWER_WITHIN_MS: Final = 2_000
-"""Time in ms that a server may take to answer the request of a look. A page shows a red line for a slower server."""
+"""Timeout in ms of a server's answer in a look. A page shows a red line for a slower server."""
 LOOK_EVERY_S: Final = 1.5
-"""Maximum seconds between the end of a look and the next one. With `ANSWER_WITHIN_MS` and one second until open pages
-are refreshed, a page shows within five seconds that a server does not answer."""
+"""Maximum seconds between the end of a look and the next one. With `ANSWER_WITHIN_MS` and the one second until open
+pages are refreshed, a page shows within five seconds that a server does not answer."""
 MEMBER_WITHIN_S: Final = 1.0
 """Seconds to wait for a member's report of whether it consumes in order."""
 T = TypeVar("T")
@@ -57,14 +58,14 @@ class ClusterSnapshot:
     """The cluster at one time.
 
     Attributes:
-        at_ms: time of the last look that succeeded, in milliseconds since 1970; 0 before the first one.
+        at_ms: time of the last successful look, in milliseconds since 1970; 0 before the first one.
         brokers: all brokers, in the order of their names.
         topics: names of topics of users.
         system_topics: names of topics of the system, of retries and of dead letters.
         groups: names of groups.
         lags: number of unconsumed messages of each measured group.
-        error: reason why no name server answered the last look; empty when one answered. The figures of brokers
-            that the console knows are then still new.
+        error: why no name server answered the last look; empty when one answered. With an error, the figures of known
+            brokers are still up to date.
         topic_entries: all topics, sorted by name.
         group_entries: all groups, system groups too, sorted by name.
         groups_by_topic: number of measured groups that consume each topic.
@@ -83,13 +84,13 @@ class ClusterSnapshot:
 
 
 class Watched:
-    """Names that open pages show. A name expires `WATCH_S` seconds after a page has shown it last."""
+    """Names that open pages show. A name expires `WATCH_S` seconds after a page last showed it."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def add(self, names: Iterable[str], now_s: float) -> None:
-        """Note that a page shows names now. Drop the names shown least recently above `MAX_WATCHED`."""
+        """Record that a page shows names now. Above `MAX_WATCHED`, drop the names that were shown least recently."""
         for name in names:
             self._until.pop(name, None)
             self._until[name] = now_s + WATCH_S
@@ -120,10 +121,10 @@ class ReportedTables:
         topics: Mapping[str, Mapping[str, TopicConfig]],
         groups: Mapping[str, Mapping[str, SubscriptionGroupConfig]],
     ) -> ReportedTables:
-        """Return the configurations after new answers. Drop those of brokers that are gone.
+        """Return the configurations with new answers, without those of removed brokers.
 
         Args:
-            brokers: names of the brokers that are registered.
+            brokers: names of the registered brokers.
             topics: new configurations of topics, by broker name.
             groups: new configurations of groups, by broker name.
         """
@@ -134,20 +135,20 @@ class ReportedTables:
 
 
 class Watcher:
-    """The task that takes the snapshots of a cluster.
+    """The task that takes snapshots of a cluster.
 
-    Each look requests the figures of the brokers, at least every `LOOK_EVERY_S` seconds, and each server by itself with
-    a limit of `ANSWER_WITHIN_MS`. Each turn measures at most `TOPICS_A_TURN` topics and `GROUPS_A_TURN` groups. It
-    measures topics and groups on open pages first. One reply of a broker contains the configuration of all its topics.
-    The console requests this reply less often when there are more topics and groups.
+    Each look requests the figures of the brokers, at least every `LOOK_EVERY_S` seconds, and each server separately
+    with a timeout of `ANSWER_WITHIN_MS`. Each turn measures at most `TOPICS_A_TURN` topics and `GROUPS_A_TURN` groups.
+    It measures topics and groups on open pages first. One reply of a broker contains the configuration of all its
+    topics. The console requests this reply less often when there are more topics and groups.
 
     Args:
         admin: client that sends the requests.
         refresh_s: seconds between two turns of measurements, and between two points of a chart.
-        quick: client for looks, with `ANSWER_WITHIN_MS` as its limit; None uses `admin`.
+        quick: client for looks, with `ANSWER_WITHIN_MS` as its timeout; None uses `admin`.
 
     Attributes:
-        now: the last look.
+        now: the snapshot of the last look.
         series: figures over time: `in`, `out` and `lag` of the cluster, `in:BROKER`, `lag:GROUP` and so on.
         topics: measurements by topic.
         groups: measurements by group.
@@ -172,9 +173,9 @@ class Watcher:
         self.shown_groups = Watched()
 
     async def run(self) -> None:
-        """Look and measure for ever; for a task of its own.
+        """Look and measure until cancelled. Run it in a task of its own.
 
-        Looks do not wait for measurements, because a broker that hangs makes a turn of measurements slow.
+        Looks do not wait for measurements, because a hung broker makes a turn of measurements slow.
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look_for_ever())
@@ -195,7 +196,7 @@ class Watcher:
         """Read brokers, topics and groups, and return whether a name server answered. Store an error in the snapshot.
 
         Args:
-            anew: whether to read all names and configurations now, as after a change, even when they are not due.
+            anew: whether to read all names and configurations now, as after a change, even if they are not due.
         """
         at_ms = _now_ms()
         try:
@@ -213,7 +214,7 @@ class Watcher:
         return True
 
     async def _look_without_name_server(self, at_ms: int, error: str) -> None:
-        """Store the error, and read the figures of the brokers that are known."""
+        """Store the error, and read the figures of the known brokers."""
         now = self.now
         if error != now.error:
             _log.warning("the cluster cannot be looked at: %s", error)
@@ -227,7 +228,10 @@ class Watcher:
         self._add_rates(at_ms)
 
     async def _read(self, at_ms: int, brokers: list[BrokerStatus]) -> ClusterSnapshot:
-        """Read names and configurations of all topics and groups. A broker that does not answer keeps its last ones."""
+        """Read names and configurations of all topics and groups.
+
+        Keep the last ones of a broker that does not answer.
+        """
         # The reply with 10 000 configurations may take longer than `ANSWER_WITHIN_MS`.
         masters, servers = _masters(brokers), self._admin.servers
         names, reserved, topics, groups = await asyncio.gather(
@@ -258,7 +262,7 @@ class Watcher:
         return {name: found.lag for name, found in self.groups.items() if found.lag is not None}
 
     def _add_rates(self, at_ms: int) -> None:
-        """Add a point to the series of rates when one is due. Interrupt the series of brokers that do not answer."""
+        """Add a point to the series of rates if one is due. Interrupt the series of brokers that do not answer."""
         masters = [broker for broker in self.now.brokers if broker.is_master]
         answering = [broker for broker in masters if broker.error is None]
         missing = self._rated - {broker.broker_name for broker in answering}
@@ -272,7 +276,7 @@ class Watcher:
         for broker in answering:
             self.series.add(f"in:{broker.broker_name}", at_ms, broker.put_tps)
             self.series.add(f"out:{broker.broker_name}", at_ms, broker.get_tps)
-        # The sum of some brokers would look like the rate of the cluster.
+        # The sum over only some brokers would look like the rate of the cluster.
         if answering and len(answering) == len(masters):
             self.series.add("in", at_ms, sum(broker.put_tps for broker in answering))
             self.series.add("out", at_ms, sum(broker.get_tps for broker in answering))
@@ -280,7 +284,7 @@ class Watcher:
     # --- topics and groups -----------------------------------------------------------------------------------
 
     async def measure(self) -> None:
-        """Measure the topics and groups of this turn, see `next_turn`."""
+        """Measure the topics and groups of this turn; see `next_turn`."""
         now_s, now_ms = time.monotonic(), _now_ms()
         topics = next_turn(
             {name: found.asked_ms for name, found in self.topics.items()},
@@ -354,7 +358,7 @@ class Watcher:
         self.series.add(f"lag:{name}", found.asked_ms, found.lag or 0)
 
     async def _ask_order(self, asking: _Asking, entry: GroupEntry, found: GroupFigures) -> None:
-        """Request from one member whether it consumes in order, when the group's configuration does not define this."""
+        """Request from one member whether it consumes in order, if the group's configuration does not define this."""
         if found.orderly is not None:
             return
         member, servers = min(found.clients), self._admin.servers
@@ -366,7 +370,7 @@ class Watcher:
         found.take_order(info.properties)
 
     async def _ask_oldest(self, asking: _Asking, entry: GroupEntry, found: GroupFigures) -> None:
-        """Request the age of the oldest unconsumed message of the group's topics."""
+        """Request the age of the oldest unconsumed message in the group's topics."""
         servers = self._admin.servers
         waits_ms = 0
         for topic in found.most_behind(TOPICS_OF_A_GROUP):
@@ -390,7 +394,7 @@ class _Asking:
         return not self._failed
 
     def address_of(self, broker: str) -> str:
-        """Return the address of a broker's master; raises KeyError where there is none."""
+        """Return the address of a broker's master. Raise KeyError when there is none."""
         return self._masters[broker]
 
     async def all(self, *works: Awaitable[None]) -> None:
@@ -453,7 +457,7 @@ def _keep(figures: dict[str, Any], names: Iterable[str], make: Callable[[], Any]
 
 
 def _with(before: ClusterSnapshot, at_ms: int, brokers: list[BrokerStatus]) -> ClusterSnapshot:
-    """Return the snapshot with new brokers and without an error, and with the former topics and groups."""
+    """Return the snapshot with new brokers and without an error, but with the previous topics and groups."""
     return replace(before, at_ms=at_ms, brokers=brokers, error="")
 
 

@@ -1,4 +1,4 @@
-"""SQL over messages: the newest of each topic that a query names, and the archive, as tables of a worker process."""
+"""SQL over the newest messages of each topic in a query, and over the archive, as tables of a worker process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tianzhou.model import MessageQueue
 
 MOST_TOPICS: Final = 8
 MOST_EACH: Final = 100_000
-"""Messages of each queue that may be asked for."""
+"""Maximum number of messages of each queue in a query."""
 LONGEST_SQL: Final = 20_000
 MOST_ROWS: Final = 10_000
 ROWS_BYTES: Final = 8 << 20
@@ -32,15 +32,15 @@ MEMORY_BYTES: Final = 512 << 20
 SECONDS: Final = 20.0
 AT_ONCE: Final = 2
 Tables = dict[str, list[tuple[MessageQueue, int, int, list[bytes]]]]
-"""Records of tables by name, as `Messages.newest_records` gives them."""
+"""Records of tables by name, as `Messages.newest_records` returns them."""
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 MAX_COMPLAINT: Final = 300
-"""Maximum number of characters of a worker's own error that a page shows."""
+"""Maximum number of characters of a worker's error output that a page shows."""
 _TAIL_BYTES: Final = 4_096
 _MEMORY_ERRORS: Final = ("MemoryError", "pyarrow.lib.ArrowMemoryError")
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _ANSWER_BYTES: Final = 6 * ROWS_BYTES + (1 << 20)
-"""The answer as it comes: its text has escapes."""
+"""Maximum size of the answer in bytes, including its JSON escapes."""
 _WORDS: Final = re.compile(r'"((?:[^"]|"")*)"|([^\W\d]\w*)')
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -48,14 +48,14 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class SqlAnswer:
-    """Rows that a query gave.
+    """Result rows of a query.
 
     Attributes:
-        columns: their names.
-        types: their types, Arrow's words.
-        rows: the values, as JSON can hold them.
-        cut: `rows` or `bytes` when there was more than is shown; empty otherwise.
-        topics: which topics were read: how many messages of each, and how many there were to be read.
+        columns: names of the columns.
+        types: Arrow types of the columns.
+        rows: the values, in types that JSON supports.
+        cut: `rows` or `bytes` when the result was shortened because of that limit; empty otherwise.
+        topics: number of read messages and of stored messages, by topic.
     """
 
     columns: list[str]
@@ -66,9 +66,9 @@ class SqlAnswer:
 
 
 def mentioned(sql: str, topics: Iterable[str]) -> list[str]:
-    """The topics that a query may be about: those whose name is a word of it, whatever the case.
+    """Return the topics that a query may use: those whose name is a word in it, ignoring case.
 
-    SQL does not tell capitals apart: of names that differ in them alone, the one that is written is meant.
+    SQL ignores case in names. When names differ only in case, the topic with the written name is used.
     """
     words = {(quoted.replace('""', '"') or bare) for quoted, bare in _WORDS.findall(sql)}
     lowered = {word.lower() for word in words}
@@ -80,7 +80,7 @@ def mentioned(sql: str, topics: Iterable[str]) -> list[str]:
 
 
 def to_csv(answer: SqlAnswer) -> str:
-    """An answer as CSV; texts that a spreadsheet would take for a formula get an apostrophe before them."""
+    """Return an answer as CSV. Texts that a spreadsheet would read as a formula get an apostrophe as prefix."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(answer.columns)
@@ -98,7 +98,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def to_json(answer: SqlAnswer) -> str:
-    """An answer as JSON: a list of objects; of columns with one name all but the first get a number behind it."""
+    """Return an answer as JSON: a list of objects. Repeated column names get a number as suffix."""
     names: list[str] = []
     for name in answer.columns:
         numbered = (f"{name}_{number}" for number in itertools.count(1))
@@ -107,11 +107,11 @@ def to_json(answer: SqlAnswer) -> str:
 
 
 class Queries:
-    """Answers queries, few at a time.
+    """Executor of queries, few at a time.
 
     Args:
         admin: reads the messages.
-        archive: folder of Parquet files that are the table `archive`; None for none.
+        archive: folder of the Parquet files of the table `archive`; None for none.
     """
 
     def __init__(self, admin: Admin, archive: Path | None) -> None:
@@ -122,17 +122,17 @@ class Queries:
     async def run(
         self, sql: str, topics: Iterable[str], each: int, *, zone: str = "UTC", seconds: float = SECONDS
     ) -> SqlAnswer:
-        """Answer a query. To cancel it, cancel the call: its process ends.
+        """Execute a query. Cancelling the call ends its process.
 
         Args:
             sql: one SELECT.
-            topics: names of all topics there are.
-            each: the newest messages of each queue that are the table of a topic.
+            topics: names of all topics.
+            each: number of newest messages of each queue in a topic's table.
             zone: name of the time zone of the times in tables and in the answer.
-            seconds: how long it may take, besides reading the messages.
+            seconds: timeout of the query in seconds, without reading the messages.
 
         Raises:
-            ClientError: it cannot be answered, or took too long or too much; says which.
+            ClientError: the query is invalid, or exceeds a limit of time or memory; the text has the cause.
         """
         if len(sql) > LONGEST_SQL:
             raise ClientError(f"the query has {len(sql)} characters; at most {LONGEST_SQL} are allowed")
@@ -158,17 +158,17 @@ class Queries:
 async def ask(
     sql: str, tables: Tables, *, zone: str = "UTC", seconds: float = SECONDS, archive: Path | None = None
 ) -> dict[str, Any]:
-    """The answer of a worker process (`tianzhou.console.sql_worker`).
+    """Return the answer of a worker process (`tianzhou.console.sql_worker`).
 
     Args:
         sql: one SELECT.
         tables: records by the name of their table.
-        zone: as of `Queries.run`.
-        seconds: how long it may take.
+        zone: see `Queries.run`.
+        seconds: timeout in seconds.
         archive: folder of Parquet files; None for none.
 
     Raises:
-        ClientError: it refuses, took too long, or did not survive.
+        ClientError: the worker refuses the query, took too long, or died.
     """
     question = {
         "sql": sql,
@@ -216,8 +216,8 @@ def why_ended(code: int, complaint: str) -> str:
     """Return why a worker process gave no answer, with the remedy.
 
     Args:
-        code: its exit code; a negative number is a signal's.
-        complaint: the end of what it wrote to stderr.
+        code: its exit code; negative for a signal.
+        complaint: the end of its error output.
     """
     last = complaint.strip().rpartition("\n")[2].strip()[:MAX_COMPLAINT]
     if code > 0 and last and not last.startswith(_MEMORY_ERRORS):
@@ -237,11 +237,11 @@ async def _write(process: asyncio.subprocess.Process, pieces: Iterable[bytes]) -
             await process.stdin.drain()
         process.stdin.close()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it refuses the query without reading the tables, and its answer says why
+        pass  # the worker refuses the query without reading the tables, and its answer has the cause
 
 
 async def _read_tail(process: asyncio.subprocess.Process) -> str:
-    """Return the end of what a process writes to stderr."""
+    """Return the end of a process' error output."""
     assert process.stderr is not None
     found = b""
     while piece := await process.stderr.read(1 << 16):

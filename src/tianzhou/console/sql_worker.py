@@ -1,9 +1,9 @@
-"""The process that answers one SQL query over tables it is handed: nothing but memory within reach, then it ends.
+"""The process that executes one SQL query over received tables, without access to files and network, and exits.
 
-`python -m tianzhou.console.sql_worker` reads a line of JSON (`tianzhou.console.sql.ask` writes it) and the records of
-the tables behind it, and writes JSON: `error`, or `columns`, `types`, `rows`, `cut`, `counts`. Bodies are unpacked
-here, too: a small record may hold a large one.
-Whoever started it ends it when time is over; whatever a query does to it, it does to this process alone.
+`python -m tianzhou.console.sql_worker` reads a line of JSON (`tianzhou.console.sql.ask` writes it) and then the records
+of the tables. It writes JSON: `error`, or `columns`, `types`, `rows`, `cut`, `counts`. It also decompresses bodies,
+because a small record may contain a large one. The parent process kills it after the timeout. A harmful query affects
+only this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tianzhou.spark.rows.columns import to_batches
 
 ARCHIVE: Final = "archive"
 MARGIN_BYTES: Final = 3 << 30
-"""Address space besides what a query may use: libraries reserve much that they never touch."""
+"""Additional address space in bytes, because libraries reserve more than they use."""
 BATCH_ROWS: Final = 256
 _BEFORE_TABLES: Final = (
     "SET python_enable_replacements = false",
@@ -42,14 +42,14 @@ _AFTER_TABLES: Final = ("SET enable_external_access = false", "SET lock_configur
 
 
 class QueryRefused(Exception):
-    """The query is none that may run."""
+    """The query is not allowed."""
 
 
 def check(sql: str) -> None:
-    """Refuse what is not one SELECT.
+    """Refuse any text but one SELECT.
 
     Raises:
-        Refused: it is something else.
+        Refused: the text is invalid, or not one SELECT.
     """
     try:
         statements = duckdb.extract_statements(sql)
@@ -62,17 +62,17 @@ def check(sql: str) -> None:
 
 
 def quoted(name: str) -> str:
-    """A name as an identifier of SQL."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: str) -> str:
-    """A text as a literal of SQL."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def connect(memory_bytes: int, archive: str) -> duckdb.DuckDBPyConnection:
-    """A database in memory; the folder of the archive is all that it may still open once `close_doors` was called."""
+    """Open a database in memory. After `close_doors`, it can open only files in the archive's folder."""
     connection = duckdb.connect(":memory:")
     for setting in (*_BEFORE_TABLES, f"SET memory_limit = '{memory_bytes}B'"):
         connection.execute(setting)
@@ -88,13 +88,13 @@ def connect(memory_bytes: int, archive: str) -> duckdb.DuckDBPyConnection:
 
 
 def close_doors(connection: duckdb.DuckDBPyConnection) -> None:
-    """From here on the connection reaches no file, no network and no setting."""
+    """Block the connection's access to files outside the archive, to the network and to settings."""
     for setting in _AFTER_TABLES:
         connection.execute(setting)
 
 
 def plain(value: Any, zone: dt.tzinfo = dt.UTC) -> Any:
-    """Return a value that JSON can hold. Times with an offset become times in the zone."""
+    """Return a value in types that JSON supports. Times with an offset become times in the zone."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -113,7 +113,7 @@ def plain(value: Any, zone: dt.tzinfo = dt.UTC) -> Any:
 
 
 def cells(column: Any, zone: dt.tzinfo = dt.UTC) -> list[Any]:
-    """Return the values of an Arrow column as values that JSON can encode; maps become objects."""
+    """Return the values of an Arrow column in types that JSON supports. Maps become objects."""
     if pa.types.is_timestamp(column.type):
         return [_moment(value, column.type.unit, zone) for value in column]
     values = column.to_pylist(maps_as_pydicts="lossy") if pa.types.is_map(column.type) else column.to_pylist()
@@ -129,12 +129,12 @@ def _moment(value: Any, unit: str, zone: dt.tzinfo) -> Any:
 
 
 def rows_of(batches: Iterable[Any], most_bytes: int, zone: dt.tzinfo = dt.UTC) -> Iterator[list[Any] | None]:
-    """Rows of Arrow batches, few at a time where they are large; None instead of one that is far larger than may be.
+    """Yield the rows of Arrow batches, few at a time if they are large. Yield None for a row far above the limit.
 
     Args:
-        batches: the batches.
-        most_bytes: size of what is made of them at a time.
-        zone: zone of times that have an offset.
+        batches: the Arrow batches.
+        most_bytes: maximum size in bytes of the rows that are converted at a time.
+        zone: time zone for times with an offset.
     """
     for batch in batches:
         step = max(1, batch.num_rows * most_bytes // max(batch.nbytes, 1))
@@ -149,14 +149,14 @@ def rows_of(batches: Iterable[Any], most_bytes: int, zone: dt.tzinfo = dt.UTC) -
 def answer(
     connection: duckdb.DuckDBPyConnection, sql: str, most_rows: int, most_bytes: int, zone: dt.tzinfo = dt.UTC
 ) -> dict[str, Any]:
-    """Run a query.
+    """Execute a query and return its rows.
 
     Args:
-        connection: with the tables.
+        connection: connection to the database with the tables.
         sql: one SELECT.
-        most_rows: rows of the answer; `cut` says when there are more.
-        most_bytes: size of its text, likewise.
-        zone: zone of times that have an offset.
+        most_rows: maximum number of rows; `cut` reports when there are more.
+        most_bytes: maximum size of the rows' text in bytes; `cut` reports when it is larger.
+        zone: time zone for times with an offset.
     """
     with contextlib.closing(connection.sql(sql).to_arrow_reader(BATCH_ROWS)) as reader:
         names, types = list(reader.schema.names), [str(kind) for kind in reader.schema.types]
@@ -174,7 +174,7 @@ def answer(
     return {"columns": names, "types": types, "rows": rows, "cut": cut}
 
 
-# Clock times of the visitor's zone. DuckDB handles times with a zone by an extension, which is not loaded.
+# Clock times in the visitor's zone. DuckDB supports times with a zone only by an extension, which is not loaded.
 _NAIVE: Final = pa.timestamp("us")
 COLUMNS: Final[dict[str, Any]] = {
     "topic": pa.string(),
@@ -193,7 +193,7 @@ COLUMNS: Final[dict[str, Any]] = {
     "reconsumeTimes": pa.int32(),
     "physicalOffset": pa.int64(),
 }
-"""Columns of a topic's table: those that Spark reads, the body as text."""
+"""Columns of a topic's table: the columns of the Spark source, with the body as text."""
 
 
 def table_of(
@@ -202,17 +202,17 @@ def table_of(
     most_bytes: int,
     zone: str = "UTC",
 ) -> Any:
-    """Records as an Arrow table.
+    """Return records as an Arrow table.
 
     Args:
-        source: has the records.
-        parts: by queue: topic, broker, queue id, first offset, the one after the last, and the sizes of the pieces.
-        most_bytes: what the table may take.
-        zone: name of the zone of the times.
+        source: stream of the records.
+        parts: by queue: topic, broker, queue id, first offset, the offset after the last, and the sizes of the pieces.
+        most_bytes: maximum size of the table in bytes.
+        zone: name of the time zone of the times.
 
     Raises:
         CorruptRecord: the bytes are no records.
-        Refused: the messages take more than that.
+        Refused: the table exceeds its maximum size.
     """
     shown = pa.schema(list(COLUMNS.items()))
     zoned = pa.timestamp("us", tz="UTC")
@@ -239,7 +239,7 @@ def table_of(
 
 
 def limit_process(memory_bytes: int, seconds: float) -> None:
-    """Have the system end this process should it take more than it may."""
+    """Set limits of memory and processor time, above which the system kills this process."""
     try:
         import resource
     except ImportError:  # no such limits on this system
@@ -252,7 +252,7 @@ def limit_process(memory_bytes: int, seconds: float) -> None:
 
 
 def serve(source: IO[bytes]) -> dict[str, Any]:
-    """Read a question and its tables, and answer it; see the module."""
+    """Read a question and its tables, and return the answer; see the module."""
     question = json.loads(source.readline())
     sql: str = question["sql"]
     limit_process(question["memory"], question["seconds"])
@@ -275,7 +275,7 @@ def serve(source: IO[bytes]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer the question on the standard input."""
+    """Answer the question on standard input."""
     found = serve(sys.stdin.buffer)
     sys.stdout.buffer.write(json.dumps(found, ensure_ascii=True, default=str).encode())
 

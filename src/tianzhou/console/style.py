@@ -1,11 +1,11 @@
-"""What pages have beside the toolkit's own: legible in the dark, no wider than a telephone, worked by the keyboard."""
+"""Additions to the toolkit's style: legible in the dark, as narrow as a phone, usable by keyboard."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PRIMARY: Final = "#1f5f8b"
-"""Colour of the head, of buttons and of links on a light ground."""
+"""Colour of the head, of buttons, and of links on a light background."""
 STYLE: Final = """
 @layer overrides {
   .text-grey { color: #5f6368 !important; }
@@ -38,7 +38,7 @@ STYLE: Final = """
   .nicegui-content .q-field, .nicegui-content .nicegui-row { max-width: 100%; }
 }
 """
-"""In the layer that comes behind the toolkit's, so that its colours give way."""
+"""Style in the layer after the toolkit's layer, so that it overrides the toolkit's colours."""
 SCRIPT: Final = """
 <script>
 (() => {
@@ -87,15 +87,16 @@ SCRIPT: Final = """
 })();
 </script>
 """
-"""Has the keyboard reach what the toolkit makes for the mouse: headings that sort a table, which say their order, too.
+"""Script that makes the toolkit's mouse elements usable by keyboard: sort headings, which also announce the order.
 
-`leaveFor` opens an address, unless the browser waits for the answer to a form, such as the one that logs out: the
-browser would drop that answer.
+`leaveFor` opens an address, unless the browser waits for the reply to a form, such as the log-out form. The browser
+would drop that reply.
 
-The script completes links that come back to the page (`frame_links`), with the present query and the part behind `#`.
+The script completes links that return to the page (`frame_links`) with the present query and fragment.
 
-The script scrolls to the part that follows a `#` in the address, because the console draws this part after the browser
+The script scrolls to the part that the address' fragment names, because the console draws this part after the browser
 has searched for it.
 
-A table's links are made anew whenever its rows are, as on live pages; who is on one of them stays there.
+A table's links are recreated when its rows change, as on live pages. The script keeps the focus on the link that had
+it.
 """

@@ -1,4 +1,4 @@
-"""Rows of the list of topics: kinds, types, figures, and the operations that a visitor may choose. Pure."""
+"""Rows of the list of topics: kinds, types, figures, and the operations offered to a visitor. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MESSAGE_TYPE: Final = "message.type"
 """Attribute with the type of messages that a topic accepts, at brokers of RocketMQ 5."""
 TYPES: Final = (NORMAL, "fifo", "delay", "transaction", "mixed", RETRY, DLQ, SYSTEM)
 LOOKS: Final = ("status", "route", "consumers", "messages")
-"""Operations that change nothing; the first three are parts of the topic's page."""
+"""Operations that change nothing. The first three are parts of the topic's page."""
 LAG: Final = "lag"
-"""Operation that shows the lag of each group by queue; of normal topics only."""
+"""Operation that shows the lag of each group by queue; only for normal topics."""
 COLUMNS: Final = ("topic", "type", "queues", "messages", "in", "groups", "last")
 
 
@@ -31,7 +31,7 @@ class TopicEntry:
     Attributes:
         name: name of the topic.
         kind: one of `KINDS`.
-        type: one of `TYPES`: the message type of a normal topic, else the topic's kind.
+        type: one of `TYPES`: the message type of a normal topic, otherwise the topic's kind.
         queues: number of queues at all brokers; None when no broker has reported the topic's configuration.
         is_writable: whether a broker accepts messages for the topic.
         brokers: names of the brokers that have reported the topic's configuration.
@@ -101,7 +101,7 @@ def _type_of(configs: Iterable[TopicConfig]) -> str:
 
 
 def topic_operations(entry: TopicEntry, may_change: bool) -> tuple[str, ...]:
-    """Return the operations that a visitor may choose for a topic, in the order of the menu.
+    """Return the operations offered to a visitor for a topic, in the order of the menu.
 
     Args:
         entry: the topic.
@@ -123,7 +123,7 @@ def topic_keys(figures: Mapping[str, TopicFigures], groups: Mapping[str, int], w
     Args:
         figures: measurements by topic.
         groups: number of consumer groups by topic.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     none = TopicFigures()
     types = {one: words(f"topic.type.{one}") for one in TYPES}
@@ -151,7 +151,7 @@ def topic_row(
         entry: the topic.
         figures: measurements of the topic; None before the first measurement.
         groups: number of its consumer groups.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
         now_ms: the time now, in milliseconds since 1970.
         may_change: whether the visitor may change anything.
     """

@@ -1,6 +1,7 @@
-"""Diagnosis of a cluster: what is ill, by which evidence, and what to do about it (docs/adr/0019).
+"""Diagnosis of a cluster: its faults, the evidence for each fault, and the remedy (docs/adr/0019).
 
-`looks` read the cluster and this machine, `illnesses` decide over what was read, `diagnose` puts them together.
+`looks` read the cluster and this machine. `illnesses` decide which observations are faults. `diagnose` runs both and
+returns the report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Diagnosis: look at a subject, and find what ails it."""
+"""Diagnosis of a subject: reads its state and returns its faults as a report."""
 
 from __future__ import annotations
 
@@ -29,15 +29,19 @@ from tianzhou.model import names
 DEFAULT_TIMEOUT_MS: Final = 3_000
 MOST_TOPICS: Final = 200
 MOST_GROUPS: Final = 200
-"""How many a diagnosis of the whole cluster looks at."""
+"""Maximum number of topics, and of groups, that a diagnosis of the whole cluster reads."""
 
 
 class Subject(enum.StrEnum):
-    """What a diagnosis looks at, and what `name` of `diagnose` then says.
+    """Subjects of a diagnosis, and the meaning of `name` in `diagnose` for each.
 
-    `cluster`: everything but this machine. `group`, `topic`: the one of this name. `broker`: the one of this name, or
-    all. `send`: sends to this topic, or to any. `connect`: this address, or all that clients are sent to. `spark`: the
-    checkpoint in this folder. `host`: this machine, with a store in this folder. `access`: who may do what.
+    `cluster`: everything but this machine. `group`, `topic`: the group or topic with this name. `broker`: the broker
+    with
+    this name, or all brokers. `send`: sends to this topic, or to any topic. `connect`: this address, or all addresses
+    that
+    clients get from the name servers. `spark`: the checkpoint in this folder. `host`: this machine, with a store in
+    this
+    folder. `access`: access control, encryption and secrets.
     """
 
     cluster = "cluster"
@@ -59,18 +63,18 @@ async def diagnose(
     size: int | None = None,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
 ) -> Report:
-    """Find what ails a cluster, a part of it, or this machine. Nothing is changed, nothing sent.
+    """Diagnose a cluster, a part of it, or this machine. The diagnosis changes nothing and sends no message.
 
     Args:
-        admin: reaches the cluster, is started, and bounds each question by its `timeout_ms`; None is enough for `host`,
-            and for `spark` without a cluster.
-        subject: what to look at.
-        name: which one, see `Subject`.
-        size: with `send`, bytes of the message's body.
-        timeout_ms: limit of each attempt to connect.
+        admin: a started administration client, whose `timeout_ms` bounds each request; None is enough for `host`, and
+            for `spark` without a cluster.
+        subject: what to diagnose.
+        name: name of the group, topic, broker, address or folder; see `Subject`.
+        size: size of the message's body in bytes; only for `send`.
+        timeout_ms: limit of each attempt to connect, in ms.
 
     Raises:
-        ConfigError: there is no such subject, or its name is missing.
+        ConfigError: `subject` is unknown, or `name` is missing.
     """
     try:
         subject = Subject(subject)
@@ -136,7 +140,7 @@ class _Diagnosis:
         return Report(title, worst_first(found), self._looked_at, asking.unanswered, could_look)
 
     def _servers(self, cluster: ClusterSeen) -> list[Finding]:
-        """Of servers only what keeps others from being judged."""
+        """Return only the servers' faults that prevent a judgement of other subjects."""
         return [
             finding
             for finding in broker.findings(cluster)
@@ -177,7 +181,7 @@ class _Diagnosis:
         seen = await see_group(self._asking, cluster, name)
         self._looked_at.setdefault("groups", 1)
         found = [*group.findings(seen), *member.findings(seen)]
-        # A broker that is silent may have it.
+        # A broker that does not answer may have the group.
         silent = any(one.status.error is not None for one in cluster.brokers) or not list(cluster.masters)
         return [one for one in found if one.name != group.UNKNOWN.name] if silent else found
 

@@ -1,4 +1,4 @@
-"""A report as metric families, for who looks every few minutes and shows it to Prometheus. Pure."""
+"""Metric families of a report, for a monitor that runs the doctor every few minutes and exports to Prometheus. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tianzhou.metrics.families import Family, Kind, gauge
 
 
 def families(report: Report, now_s: float) -> list[Family]:
-    """Figures of a report.
+    """Return the metric families of a report.
 
     Args:
-        report: what the doctor has found.
-        now_s: when, seconds since the epoch.
+        report: the doctor's report.
+        now_s: time of the diagnosis, seconds since the epoch.
     """
     counts = Counter((str(finding.severity), finding.name) for finding in report.findings)
     found = Family(

@@ -1,4 +1,4 @@
-"""Findings: an illness that somebody has, with evidence and fix; and reports of them. Pure."""
+"""Findings: a fault of one subject, with evidence and remedy; and reports of findings. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from string import Formatter
 from typing import Any, Final, TypeAlias
 
 Evidence: TypeAlias = Mapping[str, Any]
-"""Names of values that were read, to what they were; for JSON as they are."""
+"""Values that were read, by name. They are written to JSON unchanged."""
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is.
+    """Severity of a finding.
 
-    `error`: something does not work, or messages are lost. `warning`: it will, or it may. `note`: good to know.
+    `error`: a function fails, or messages are lost. `warning`: a function will fail or may fail. `note`: for
+    information.
     """
 
     error = "error"
@@ -29,13 +30,13 @@ _ORDER = list(Severity)
 
 @dataclass(frozen=True, slots=True)
 class Illness:
-    """What may be found: one entry of the registry.
+    """A kind of fault: one entry of the registry.
 
     Attributes:
-        name: stable id, `group-without-members`.
-        severity: of its findings, unless it is `graded`.
-        means: the sentence, with the names of its places in braces.
-        fix: what to do, likewise.
+        name: stable id, such as `group-without-members`.
+        severity: severity of its findings, unless `graded` changes it.
+        means: the sentence that describes the fault; its placeholders are names in braces.
+        fix: the remedy, with placeholders in braces.
     """
 
     name: str
@@ -44,57 +45,57 @@ class Illness:
     fix: str
 
     def graded(self, severity: Severity) -> Illness:
-        """The same, with another severity."""
+        """Return a copy with another severity."""
         return replace(self, severity=severity)
 
     def found(self, subject: str, evidence: Evidence | None = None, /, **words: object) -> Finding:
-        """A finding of it.
+        """Return a finding of this fault.
 
         Args:
-            subject: who has it, `group billing`.
-            evidence: what was read that shows it.
-            words: what stands in the places of its sentences.
+            subject: the faulty part, such as `group billing`.
+            evidence: the values that show the fault.
+            words: values of the placeholders in `means` and `fix`.
         """
         message, fix = filled(self.means, self.fix, words)
         return Finding(self.name, self.severity, subject, _sentence(message), dict(evidence or {}), fix, words)
 
     @property
     def places(self) -> set[str]:
-        """Names of the places in its sentences."""
+        """Names of the placeholders in `means` and `fix`."""
         return {name for text in (self.means, self.fix) for _, name, _, _ in Formatter().parse(text) if name}
 
 
 _TYPED: Final = frozenset({"address", "broker", "client_id", "group", "path", "retry_topic", "topic"})
-"""Places of strangers' names in commands."""
+"""Placeholders in commands whose values are names chosen by users."""
 
 
 def filled(means: str, fix: str, words: Mapping[str, object]) -> tuple[str, str]:
-    """The sentence of an illness and its fix, with words in their places; in the fix as a shell takes them."""
+    """Return an illness' sentence and fix with their placeholders filled. The fix's values are quoted for a shell."""
     return means.format_map(words), fix.format_map({name: _typed(name, word) for name, word in words.items()})
 
 
 def _typed(name: str, word: object) -> object:
-    """A name as a shell takes it: whoever made a topic `a|b` shall not have others run `b`."""
+    """Return a name quoted for a shell, so that a topic named `a|b` does not run the command `b`."""
     return shlex.quote(word) if name in _TYPED and isinstance(word, str) else word
 
 
 def _sentence(text: str) -> str:
-    """A sentence that begins with a noun of ours has a capital; one that begins with a stranger's name stays."""
+    """Return a sentence with a capital first letter, unless it begins with a name that a user chose."""
     return text[0].upper() + text[1:] if text.startswith(("broker ", "name server ")) else text
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An illness that somebody has.
+    """One fault of one subject.
 
     Attributes:
-        name: of the illness.
-        severity: how bad it is.
-        subject: who has it.
-        message: what that means, in one sentence.
-        evidence: what was read that shows it.
-        fix: what to do, with the command to type where there is one.
-        words: what stands in the places of its sentences, for other languages.
+        name: name of the illness.
+        severity: its severity.
+        subject: the faulty part, such as `group billing`.
+        message: the fault, in one sentence.
+        evidence: the values that show the fault.
+        fix: the remedy, with the command to type if there is one.
+        words: values of the placeholders, from which translations are filled.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Finding:
     words: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the finding as a JSON object."""
         return {
             "name": self.name,
             "severity": str(self.severity),
@@ -119,12 +120,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A question that got no answer.
+    """A request that got no answer.
 
     Attributes:
-        server: who was asked.
-        question: for what.
-        why: the error.
+        server: address of the server.
+        question: what was requested, in words.
+        why: the error's text.
     """
 
     server: str
@@ -134,14 +135,14 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Outcome of a diagnosis.
+    """The outcome of a diagnosis.
 
     Attributes:
-        subject: what was looked at, `group billing`.
-        findings: the worst first.
-        looked_at: how many of what were looked at: `{"brokers": 3}`.
-        unanswered: what could not be read, so that a finding may be missing.
-        could_look: whether anything was read at all.
+        subject: the diagnosed subject, such as `group billing`.
+        findings: all findings, the most severe first.
+        looked_at: number of diagnosed objects by kind, such as `{"brokers": 3}`.
+        unanswered: requests without an answer, because of which findings may be missing.
+        could_look: whether any server answered.
     """
 
     subject: str
@@ -157,15 +158,15 @@ class Report:
 
     @property
     def names(self) -> list[str]:
-        """Names of the illnesses that were found, the worst first, each once."""
+        """Names of the illnesses that were found, the most severe first, without duplicates."""
         return list(dict.fromkeys(finding.name for finding in self.findings))
 
     def counts(self) -> dict[str, int]:
-        """How many findings of each severity."""
+        """Return the number of findings of each severity."""
         return {str(one): sum(finding.severity is one for finding in self.findings) for one in Severity}
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the report as a JSON object."""
         return {
             "subject": self.subject,
             "healthy": self.healthy,
@@ -178,6 +179,6 @@ class Report:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings by severity, then subject; the same one twice only once."""
+    """Return findings sorted by severity, then subject, without duplicates."""
     once = {(finding.name, finding.subject, finding.message): finding for finding in findings}
     return sorted(once.values(), key=lambda finding: (_ORDER.index(finding.severity), finding.subject, finding.name))

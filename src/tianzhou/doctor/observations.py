@@ -1,4 +1,4 @@
-"""Observations: what was read from a cluster, its clients and a machine, before anybody judges it. Pure."""
+"""Observations: values read from a cluster, its clients and a machine, which `illnesses` judge later. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tianzhou.wire.bodies.offsets import TopicOffset
 
 
 class PortKind(Enum):
-    """What answers at an address."""
+    """Kinds of servers at an address."""
 
     BROKER = "broker"
     NAME_SERVER = "name server"
@@ -32,7 +32,7 @@ class PortKind(Enum):
 
 
 class Failure(Enum):
-    """Why an address cannot be used, as far as connecting says."""
+    """Why an address cannot be used, as far as an attempt to connect shows."""
 
     NONE = "none"
     NAME_UNKNOWN = "name unknown"
@@ -48,19 +48,19 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AddressSeen:
-    """What happens when a client connects to an address.
+    """The result of connecting to an address as a client.
 
     Attributes:
         address: `host:port`.
-        expected: what should be there.
-        kind: what is there.
-        failure: why nothing useful is.
+        expected: kind of the server that should listen there.
+        kind: kind of the server that listens there.
+        failure: why the address cannot be used.
         why: the error's text.
         plain: whether it serves connections without TLS; None when that was not tried.
-        tls: whether it serves TLS; likewise.
-        unsigned: whether it serves a request that nobody has signed; likewise.
-        signed: whether it serves one as the client that looks signs it; None when that one signs nothing.
-        refusal: what it says to a request that it refuses.
+        tls: whether it serves TLS; None when that was not tried.
+        unsigned: whether it serves a request without a signature; None when that was not tried.
+        signed: whether it serves a request with the client's signature; None when the client has no credentials.
+        refusal: the remark with which it refuses a request.
     """
 
     address: str
@@ -77,7 +77,7 @@ class AddressSeen:
 
 @dataclass(frozen=True, slots=True)
 class NameServerSeen:
-    """A name server: what it knows, or why it does not answer."""
+    """A name server: its brokers and configuration, or the error if it does not answer."""
 
     address: str
     info: ClusterInfo | None = None
@@ -87,12 +87,12 @@ class NameServerSeen:
 
 @dataclass(frozen=True, slots=True)
 class DelayedSeen:
-    """Delayed messages of a level.
+    """Delayed messages of one level.
 
     Attributes:
-        level: from 1.
-        waiting: how many are not delivered yet.
-        late_ms: how long the time of the next one is over; negative when it is not.
+        level: the delay level, from 1.
+        waiting: number of messages that are not delivered yet.
+        late_ms: ms since the next message was due; negative when it is not due yet.
     """
 
     level: int
@@ -102,7 +102,7 @@ class DelayedSeen:
 
 @dataclass(frozen=True, slots=True)
 class HalfSeen:
-    """Half messages of transactions without a decision: how many at most, and how old the oldest is."""
+    """Half messages of undecided transactions: an upper bound of their number, and the age of the oldest in ms."""
 
     waiting: int
     oldest_ms: int
@@ -113,12 +113,12 @@ class BrokerSeen:
     """A broker.
 
     Attributes:
-        status: where it is and what it reports about itself.
-        config: its configuration; None when it does not say.
-        clock_ahead_ms: its clock minus that of who looks, to about a second; None when unknown.
-        access: what a connection to it shows; None when it was not tried.
+        status: its addresses and its report about itself.
+        config: its configuration; None when it does not answer that request.
+        clock_ahead_ms: its clock minus the clock of this machine in ms, accurate to about a second; None when unknown.
+        access: the result of connecting to it; None when that was not tried.
         delayed: delayed messages, by level.
-        half: half messages; None when there are none, or nobody knows.
+        half: half messages; None when there are none, or when the broker did not answer.
     """
 
     status: BrokerStatus
@@ -130,31 +130,31 @@ class BrokerSeen:
 
     @property
     def subject(self) -> str:
-        """What findings call it."""
+        """Its name in findings."""
         one = self.status
         return f"broker {one.broker_name}" + (f" ({one.broker_id})" if one.broker_id else "")
 
     def setting(self, key: str, default: str = "") -> str:
-        """A value of its configuration."""
+        """Return a value of its configuration, or the default when the key is missing."""
         return (self.config or {}).get(key, default)
 
     def number(self, key: str, default: float) -> float:
-        """A number of its configuration; the default when it is none."""
+        """Return a number of its configuration, or the default when the value is not a number."""
         return number(self.setting(key), default)
 
     def figure(self, key: str, default: float = 0.0) -> float:
-        """A number that it reports about itself; of several the first."""
+        """Return a number of its report about itself. Of several numbers, return the first."""
         return number((self.status.runtime.get(key, "").split() or [""])[0], default)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """Name servers and brokers.
+    """Name servers and brokers of a cluster.
 
     Attributes:
-        now_ms: the clock of who looks.
-        name_servers: all that the client was given.
-        brokers: all that any of them knows.
+        now_ms: time of this machine's clock in ms.
+        name_servers: all name servers that the client was given.
+        brokers: all brokers that any name server knows.
     """
 
     now_ms: int
@@ -163,7 +163,7 @@ class ClusterSeen:
 
     @property
     def masters(self) -> Iterator[BrokerSeen]:
-        """Brokers that take messages and answer."""
+        """Masters that answer."""
         return (one for one in self.brokers if one.status.is_master and one.status.error is None)
 
 
@@ -191,13 +191,13 @@ class TopicSeen:
 
     Attributes:
         topic: its name.
-        routes: its route at each name server that answered; None where it has none.
+        routes: its route at each name server that answered; None where it has no route.
         configs: its configuration on each master that answered.
-        offsets: of its queues.
-        put_tps: messages that come in per second.
+        offsets: first and next offset of each queue.
+        put_tps: incoming messages per second.
         newest: the newest messages of its queues.
         masters: names of all masters of the cluster that answered.
-        auto_create: those that make a topic when it is sent to.
+        auto_create: names of the masters that create a topic when a message is sent to it.
     """
 
     topic: str
@@ -211,12 +211,12 @@ class TopicSeen:
 
     @property
     def route(self) -> TopicRoute | None:
-        """Its route, of the first name server that has it."""
+        """The route of the first name server that has one."""
         return next((route for route in self.routes.values() if route is not None), None)
 
     @property
     def exists(self) -> bool:
-        """Whether any server has it."""
+        """Whether any server has the topic."""
         return self.route is not None or bool(self.configs)
 
 
@@ -225,15 +225,15 @@ class TopicSeen:
 
 @dataclass(frozen=True, slots=True)
 class MemberSeen:
-    """A member of a group.
+    """A member of a consumer group.
 
     Attributes:
-        client_id: its id.
-        addresses: where its connections come from, by broker; several at one broker are several processes.
-        language: of its client.
-        version: of its client, an ordinal.
-        running: what it says about itself; None when it does not.
-        why: why it does not.
+        client_id: its client id.
+        addresses: addresses of its connections, by broker; several addresses at one broker are several processes.
+        language: programming language of its client.
+        version: version of its client, an ordinal.
+        running: its report about itself; None when it did not answer.
+        why: why it did not answer.
     """
 
     client_id: str
@@ -245,29 +245,29 @@ class MemberSeen:
 
     @property
     def subject(self) -> str:
-        """What findings call it."""
+        """Its name in findings."""
         return f"member {self.client_id}"
 
     def queue(self, queue: MessageQueue) -> ProcessQueueInfo | None:
-        """What it says of a queue; None when the queue is not its own."""
+        """Return its report about a queue; None when the queue is not assigned to it."""
         return None if self.running is None else self.running.mq_table.get(queue)
 
     def property(self, name: str) -> str:
-        """A value of its options; empty when it does not say."""
+        """Return an option of the member; empty when the member did not report it."""
         return "" if self.running is None else self.running.properties.get(name, "")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressSeen:
-    """How far a group is in a queue.
+    """A group's progress in one queue.
 
     Attributes:
-        queue: which.
-        minimum: its first offset.
-        maximum: the offset its next message will get.
+        queue: the queue.
+        minimum: first offset of the queue.
+        maximum: next offset that the queue will assign.
         committed: the next offset that the group will consume.
-        consumed_ms: when the last message that it consumed was stored; 0 for none.
-        waits_ms: how long the next message that it will consume has been there; 0 when there is none.
+        consumed_ms: store time of the last consumed message in ms; 0 when no message was consumed.
+        waits_ms: ms since the next message to consume was stored; 0 when there is no such message.
     """
 
     queue: MessageQueue
@@ -289,18 +289,18 @@ class GroupSeen:
 
     Attributes:
         group: its name.
-        now_ms: the clock of who looks.
+        now_ms: time of this machine's clock in ms.
         configs: its configuration on each master that has it.
-        members: all that are connected.
-        subscriptions: by topic.
-        differing: client id to topic to expression, when members differ.
+        members: all connected members.
+        subscriptions: its subscriptions, by topic.
+        differing: client id to topic to expression, when members' subscriptions differ.
         message_model: whether members share the messages; None without members.
-        progress: of all queues of the topics that it has consumed or subscribes.
-        consume_tps: messages of each topic that brokers give it per second.
-        topics: those that it subscribes.
+        progress: progress in all queues of its consumed or subscribed topics.
+        consume_tps: messages that brokers deliver to it per second, by topic.
+        topics: its subscribed topics.
         retried: the newest messages of its retry topic.
-        dead_letters: how many messages it has given up.
-        retention_hours: for how long each master keeps messages.
+        dead_letters: number of messages in its dead-letter queue.
+        retention_hours: hours for which each master stores messages.
     """
 
     group: str
@@ -319,7 +319,7 @@ class GroupSeen:
 
     @property
     def subject(self) -> str:
-        """What findings call it."""
+        """Its name in findings."""
         return f"group {self.group}"
 
     @property
@@ -329,7 +329,7 @@ class GroupSeen:
 
     @property
     def broadcasting(self) -> bool:
-        """Whether each member gets all messages."""
+        """Whether each member receives all messages."""
         return self.message_model is MessageModel.BROADCASTING
 
 
@@ -338,18 +338,18 @@ class GroupSeen:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSeen:
-    """The checkpoint folder of a stream.
+    """The checkpoint folder of a Spark stream.
 
     Attributes:
-        path: where.
-        why: why it cannot be read; empty when it can.
-        batch: number of the last batch that was planned; -1 for none.
-        committed: number of the last batch that was done; -1 for none.
-        planned_ms: when that batch was planned.
-        ends: the next offset of each queue after it.
-        starts: where it began.
-        bounds: first and next offset of those queues that are there now.
-        known: whether the cluster was asked for them.
+        path: path of the folder.
+        why: why it cannot be read; empty when it can be read.
+        batch: number of the last planned batch; -1 when there is none.
+        committed: number of the last committed batch; -1 when there is none.
+        planned_ms: time when the last batch was planned, in ms.
+        ends: the next offset of each queue after the last planned batch.
+        starts: the first offset of each queue in that batch.
+        bounds: first and next offset of those queues that exist now.
+        known: whether a name server answered, so that `bounds` is complete.
     """
 
     path: str
@@ -365,14 +365,14 @@ class CheckpointSeen:
 
 @dataclass(frozen=True, slots=True)
 class SparkSeen:
-    """What a stream needs on this machine.
+    """The software that a Spark stream needs on this machine, and its checkpoint.
 
     Attributes:
-        now_ms: the clock of who looks.
-        pyspark: its version; empty when it is not installed.
-        java: version of Java; 0 when there is none that can be used.
-        why_no_java: why not.
-        checkpoint: the checkpoint that was named.
+        now_ms: time of this machine's clock in ms.
+        pyspark: version of pyspark; empty when it is not installed.
+        java: version of Java; 0 when no usable Java was found.
+        why_no_java: why no usable Java was found.
+        checkpoint: the named checkpoint; None when none was named.
     """
 
     now_ms: int
@@ -384,35 +384,35 @@ class SparkSeen:
 
 @dataclass(frozen=True, slots=True)
 class HostSeen:
-    """This machine, as a server needs it; None and empty texts where the system does not say.
+    """This machine's resources for a server. Values are None or empty where the system does not report them.
 
     Attributes:
-        open_files: limit of descriptors, to which a server raises its own.
-        max_map_count: limit of a process's mappings.
-        address_space: limit of a process's addresses, bytes.
-        file_size: limit of a file that it writes, bytes.
-        listen_queue: connections that may wait until a server takes them (net.core.somaxconn).
-        processors: of which this process may use, a fraction by a quota.
+        open_files: hard limit of file descriptors, to which a server raises its own limit.
+        max_map_count: limit of a process's memory mappings.
+        address_space: limit of a process's address space, in bytes.
+        file_size: limit of a written file's size, in bytes.
+        listen_queue: maximum number of connections that wait to be accepted (net.core.somaxconn).
+        processors: processors that this process may use; a fraction under a CPU quota.
         zone_reclaim: vm.zone_reclaim_mode.
-        clock_synchronised: whether the system says that something sets its clock.
-        swap_total: bytes.
-        swappiness: 0 to 200.
-        huge_pages: of transparent huge pages: `always`, `madvise` or `never`.
-        memory_total: bytes.
-        memory_limit: bytes that the container of this process may have.
-        memory_available: bytes.
-        store: the folder that was named.
-        filesystem: of that folder, as `ext4`.
-        mount_options: likewise.
-        disk_total: bytes of its disk.
-        disk_free: likewise.
-        scheduler: of its block device.
-        read_ahead_kb: likewise.
-        rotational: whether the device turns.
-        sync_ms: how long a sync of a page takes in that folder, the median of several.
+        clock_synchronised: whether the kernel reports a synchronised clock.
+        swap_total: size of the swap space, in bytes.
+        swappiness: vm.swappiness, 0 to 200.
+        huge_pages: mode of transparent huge pages: `always`, `madvise` or `never`.
+        memory_total: memory of the machine, in bytes.
+        memory_limit: memory limit of this process's container, in bytes.
+        memory_available: available memory, in bytes.
+        store: the named folder.
+        filesystem: file system of that folder, such as `ext4`.
+        mount_options: mount options of that file system.
+        disk_total: size of its disk, in bytes.
+        disk_free: free space of its disk, in bytes.
+        scheduler: I/O scheduler of its block device.
+        read_ahead_kb: read-ahead of its block device, in KiB.
+        rotational: whether the block device is a rotating disk.
+        sync_ms: median time to sync one page in that folder, in ms.
         optimised: whether the interpreter was built with profile-guided optimisation; None when unknown.
-        debug_build: whether it was built for debugging.
-        hot_mode: `compiled` or `pure`.
+        debug_build: whether the interpreter is a debug build.
+        hot_mode: implementation of the hot functions: `compiled` or `pure`.
     """
 
     open_files: int | None = None
@@ -445,14 +445,14 @@ class HostSeen:
 
 @dataclass(frozen=True, slots=True)
 class SecretFileSeen:
-    """A file with secrets, on this machine: its path, and the permission bits of group and others."""
+    """A file with secrets on this machine: its path and its permission bits."""
 
     path: str
     mode: int
 
 
 def number(text: str, default: float) -> float:
-    """A number that somebody wrote; the default when it is none."""
+    """Return a text as a number, or the default when it is not a number."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""All findings of the doctor, by the observed thing: docs/reference/findings.md is printed from them. Pure."""
+"""Registry of all the doctor's findings, by subject. docs/reference/findings.md is generated from it. Pure."""
 
 from __future__ import annotations
 

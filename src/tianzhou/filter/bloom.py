@@ -1,4 +1,4 @@
-"""RocketMQ's bloom filter: which bits of a queue unit's bitmap stand for a consumer group (broker.md §11.3)."""
+"""RocketMQ's bloom filter: the bits that mark a consumer group in a queue unit's bitmap (broker.md §11.3)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _C2: Final = 0x4CF5AD432745937F
 
 @dataclass(slots=True, frozen=True)
 class BloomData:
-    """The bits of one group and topic.
+    """Bit positions of one group and topic.
 
     Attributes:
-        bit_num: bits of the whole map.
-        bit_pos: those that are set.
+        bit_num: number of bits of the whole bitmap.
+        bit_pos: positions of the bits that are set.
     """
 
     bit_num: int
@@ -29,11 +29,11 @@ class BloomData:
 
 
 class BloomFilter:
-    """Positions in a bitmap that is right often enough.
+    """A bloom filter: computes the bit positions of texts, with a bounded rate of false positives.
 
     Args:
-        error_percent: how many of a hundred that were not put in may seem to be (`maxErrorRateOfBloomFilter`).
-        expected: how many will be put in (`expectConsumerNumUseFilter`).
+        error_percent: maximum percentage of false positives (`maxErrorRateOfBloomFilter`).
+        expected: expected number of entries (`expectConsumerNumUseFilter`).
 
     Attributes:
         hashes: bits per entry.
@@ -54,7 +54,7 @@ class BloomFilter:
         self.bits = -(-bits // 8) * 8
 
     def data(self, text: str) -> BloomData:
-        """The bits of a text; those of a group and a topic are of `group#topic`."""
+        """Return the bit positions of a text; the text of a group and a topic is `group#topic`."""
         hashed = _murmur3_64(text.encode("utf-8", "replace"))
         low, high = hashed & _MASK32, hashed >> 32
         positions = []
@@ -65,11 +65,11 @@ class BloomFilter:
         return BloomData(self.bits, tuple(positions))
 
     def fits(self, data: BloomData | None) -> bool:
-        """Whether bits were made by a filter like this one."""
+        """Whether bit positions come from a filter with the same number of bits and hashes."""
         return data is not None and data.bit_num == self.bits and len(data.bit_pos) == self.hashes
 
     def bitmap(self, entries: Iterable[BloomData]) -> bytes:
-        """The map with the bits of all entries set."""
+        """Return a bitmap with the bits of all entries set."""
         made = bytearray(self.bits // 8)
         for entry in entries:
             for position in entry.bit_pos:
@@ -78,12 +78,12 @@ class BloomFilter:
 
 
 def holds(bitmap: bytes, data: BloomData) -> bool:
-    """Whether all bits of an entry are set, so that it may have been put in."""
+    """Whether a bitmap has all bits of an entry set, so that it probably contains the entry."""
     return all(bitmap[position >> 3] >> (position & 7) & 1 for position in data.bit_pos)
 
 
 def _murmur3_64(data: bytes) -> int:
-    """The first 64 bits of MurmurHash3 x64 128 with seed 0."""
+    """Return the first 64 bits of MurmurHash3 x64 128 with seed 0."""
     first = second = 0
     whole = len(data) & ~15
     for at in range(0, whole, 16):

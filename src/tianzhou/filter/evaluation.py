@@ -1,8 +1,8 @@
 """SQL92 filter expressions as functions (broker.md §11.6).
 
-Logic is three-valued: true, false and None for NULL. An operand that cannot be compared raises
-`IncomparableError`, which ends the evaluation wherever it happens; operands are looked at from left to right and only
-as far as needed, so that both agree with RocketMQ.
+Logic is three-valued: true, false and None for NULL. An operand that cannot be compared raises `IncomparableError`,
+which ends the whole evaluation. Operands are evaluated from left to right, and only as far as needed, so that results
+and errors agree with RocketMQ's.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compile_condition(operand: Operand) -> Condition:
-    """A function that decides whether a message fulfils a condition.
+    """Return a function that decides whether a message fulfils a condition.
 
     Args:
-        operand: the condition, as the parser made it.
+        operand: the condition, from the parser.
     """
     match operand:
         case Literal(bool() | None as value):
@@ -73,7 +73,7 @@ def compile_condition(operand: Operand) -> Condition:
 
 
 def _flat(group: All | Any) -> list[Operand]:
-    """The operands, with those of groups of the same kind among them; it makes no difference and saves calls."""
+    """Return the operands, with nested groups of the same kind flattened; this saves calls and changes no result."""
     found: list[Operand] = []
     for operand in group.operands:
         if isinstance(operand, All | Any) and type(operand) is type(group):
@@ -154,7 +154,7 @@ def _one_of(name: str, negated: bool, texts: frozenset[str]) -> Condition:
 
 def _search(how: str, negated: bool, inner: _Evaluation, wanted: str) -> Condition:
     def search(get: Lookup) -> bool:
-        # Nothing to search for or in is false for the NOT forms, too.
+        # An empty search text or a missing text is false for the NOT forms, too.
         if not wanted:
             return False
         text = inner(get)
@@ -197,7 +197,7 @@ def _property_order(name: str, sign: str, limit: Value) -> Condition:
     parse, test, whole = PARSERS[type(limit)], _TESTS[sign], _WHOLE[sign]
     assert isinstance(limit, int | float)
     if isinstance(limit, float):
-        # Not the operators of Python: NaN is above all numbers here.
+        # Python's operators do not fit, because NaN is above all numbers here.
         def order_double(get: Lookup) -> bool | None:
             text = get(name)
             return None if text is None else test(compare_doubles(parse(text), limit))
@@ -250,12 +250,12 @@ def _property_equal(name: str, value: Value) -> Condition:
 
 
 def names_in(operand: Operand) -> frozenset[str]:
-    """The properties that a condition looks at."""
+    """Return the names of the properties that a condition reads."""
     return frozenset(term.name for term in _terms(operand) if isinstance(term, Property | Truth | OneOf))
 
 
 def terms_in(operand: Operand) -> int:
-    """Number of properties and values that a condition compares."""
+    """Return the number of properties and values that a condition compares."""
     return sum(1 for _ in _terms(operand))
 
 

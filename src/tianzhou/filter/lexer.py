@@ -1,7 +1,7 @@
-"""Words of an SQL92 filter expression (broker.md §11.4).
+"""Lexer of SQL92 filter expressions: reads their words (broker.md §11.4).
 
-Words are read one by one as the parser asks for them: what follows a complete expression is never looked at, and
-may be anything (see `tianzhou.filter.sql`).
+The lexer reads a word only when the parser asks for it. It never reads the text behind a complete expression, so that
+text may be anything (see `tianzhou.filter.sql`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ KEYWORDS: Final = frozenset(
     ("AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CONTAINS", "STARTSWITH", "ENDSWITH")
 )
 NAME, INTEGER, FLOAT, STRING, END = "name", "integer", "float", "string", "end"
-"""Kinds of words besides keywords and symbols, whose kind is their own text."""
+"""Kinds of words besides keywords and symbols. The kind of a keyword or symbol is its own text."""
 
-# A line comment needs its line end: without one, `--` is two minus signs, as in RocketMQ. `0` takes no further digit.
+# A line comment needs its line end: without one, `--` is two minus signs, as in RocketMQ. No digit may follow a `0`.
 _WORD: Final = re.compile(
     r"""
     (?P<blank>   [ \t\n\r\f]+ | --[^\n\r]*[\n\r] | /\*[^*]*\*(?:\*|[^*/][^*]*\*)*/ )
@@ -32,11 +32,11 @@ _WORD: Final = re.compile(
 
 
 class Word(NamedTuple):
-    """One word.
+    """A word of an expression.
 
     Attributes:
         kind: a keyword in capitals, a symbol, or one of the constants above.
-        text: as it stands in the expression.
+        text: the word as written in the expression.
         position: index of its first character.
     """
 
@@ -49,13 +49,13 @@ class Word(NamedTuple):
 
 
 class Words:
-    """The words of an expression, with one of them in view.
+    """The words of an expression; `next` is the current word.
 
     Args:
         expression: the text.
 
     Raises:
-        FilterSyntaxError: by every method, when the next characters form no word.
+        FilterSyntaxError: raised by every method when the next characters form no word.
     """
 
     __slots__ = ("_at", "_text", "next")
@@ -66,31 +66,34 @@ class Words:
         self.next = self._read()
 
     def take(self) -> Word:
-        """The word in view; the one behind it comes into view."""
+        """Return the current word and read the next one."""
         word = self.next
         self.next = self._read()
         return word
 
     def take_if(self, kind: str) -> bool:
-        """Take the word in view if it is of this kind; whether it was."""
+        """Read the next word if the current one is of this kind, and return whether it was."""
         if self.next.kind != kind:
             return False
         self.next = self._read()
         return True
 
     def expect(self, kind: str, expected: str) -> Word:
-        """Take the word in view, which has to be of this kind.
+        """Return the current word and read the next one.
 
         Args:
             kind: see `Word`.
-            expected: the same in the words of an error text.
+            expected: the kind as an error text names it.
+
+        Raises:
+            FilterSyntaxError: the current word is of another kind.
         """
         if self.next.kind != kind:
             raise self.unexpected(expected)
         return self.take()
 
     def unexpected(self, expected: str) -> FilterSyntaxError:
-        """The error for a word in view that cannot stand here."""
+        """Return the error for a current word that is not allowed here."""
         return FilterSyntaxError(f"expected {expected}, but {self.next}", self.next.position)
 
     def _read(self) -> Word:
@@ -115,7 +118,7 @@ class Words:
 
 
 def unquoted(text: str) -> str:
-    """Text of a quoted string."""
+    """Return the text of a quoted string."""
     return text[1:-1].replace("''", "'")
 
 

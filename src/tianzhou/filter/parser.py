@@ -26,8 +26,8 @@ from tianzhou.filter.values import INT_MAX, LONG_MAX, Long, Value, compare
 from tianzhou.limits import FILTER_TERMS
 
 MAX_DEPTH: Final = 100
-"""Levels of parentheses, NOT and signs, and links of chains like `a = b = c`. RocketMQ's limit is where its stack ends,
-at some thousands."""
+"""Maximum number of nested parentheses, NOT and signs, and of chained comparisons like `a = b = c`. In RocketMQ the
+thread's stack is the limit, at some thousands."""
 
 _SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _ORDERS: Final = ("<", "<=", ">", ">=")
@@ -37,16 +37,16 @@ _A_VALUE: Final = "a property, a value, NOT or ("
 
 
 def parse(expression: str) -> tuple[Operand, int]:
-    """Read an expression.
+    """Parse an expression.
 
     Args:
         expression: the text.
 
     Returns:
-        The condition, and the position behind it: further text may follow there, see `tianzhou.filter.sql`.
+        The condition, and the position behind it. Further text may follow there, see `tianzhou.filter.sql`.
 
     Raises:
-        FilterSyntaxError: it is none; the text says where, what stood there and what was expected.
+        FilterSyntaxError: the text is no expression; the error names the position, the word and the expected words.
     """
     parser = _Parser(Words(expression))
     begin = parser.words.next.position
@@ -63,7 +63,7 @@ class _Parser:
         self._terms = 0
 
     def disjunction(self) -> Operand:
-        """Conditions joined by OR, each of conditions joined by AND; or a single operand."""
+        """Parse conditions joined by OR, each of them conditions joined by AND, or a single operand."""
         words = self.words
         some: list[Operand] = []
         while True:
@@ -82,7 +82,7 @@ class _Parser:
                 return Any(tuple(some))
 
     def condition(self, operand: Operand, position: int) -> Operand:
-        """The operand as something that is true or false."""
+        """Return an operand as a condition: a property becomes `Truth`, a value is an error."""
         if isinstance(operand, Property):
             return Truth(operand.name)
         if not is_condition(operand):
@@ -144,7 +144,7 @@ class _Parser:
                 return left
 
     def _link(self) -> None:
-        """Count a comparison that is chained to another."""
+        """Count a chained comparison, and raise an error above `MAX_DEPTH`."""
         words = self.words
         if words.next.kind in _LINKS:
             self._links += 1

@@ -1,11 +1,11 @@
 """SQL92 expressions over message properties, compiled to functions (broker.md §11.4 to §11.6).
 
-The grammar, what is refused and every outcome are those of RocketMQ 5.3.3, proved by running both over generated
-expressions. One thing differs: nesting has a limit that is stated (`parser.MAX_DEPTH`).
+The grammar, the rejected expressions and every result are those of RocketMQ 5.3.3. Generated expressions that run in
+both prove it. One thing differs: nesting has a fixed limit (`parser.MAX_DEPTH`).
 
-One thing is the same although it need not be: RocketMQ reads the longest expression at the beginning of the text and
-ignores what follows, so that `a = 1 b = 2` selects by `a` alone. Expressions that work with RocketMQ have to work
-here, so the rest is accepted; `SqlFilter.ignored` is where it begins, for those who can warn or refuse.
+RocketMQ parses the longest expression at the beginning of the text and ignores the rest: `a = 1 b = 2` selects by `a`
+alone. Expressions that work with RocketMQ have to work here, so this module accepts the rest as well.
+`SqlFilter.ignored` is its position, for callers that warn about it or reject it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class SqlFilter:
     """A compiled expression.
 
     Attributes:
-        expression: its text.
-        names: the properties it looks at.
-        terms: how many properties and values it compares, which is what an evaluation may cost.
-        ignored: position of the text behind the expression, which counts for nothing; None when there is none.
-        evaluate: true, false or None for NULL, given a function that gives properties by name; raises
-            `IncomparableError` where values cannot be compared.
+        expression: the text of the expression.
+        names: the properties that it reads.
+        terms: number of properties and values that it compares, a measure of what one evaluation costs.
+        ignored: position of the ignored text behind the expression; None without such a text.
+        evaluate: returns true, false or None for NULL. Its argument is a function that returns a property by its name.
+            It raises `IncomparableError` for values that cannot be compared.
     """
 
     expression: str
@@ -40,10 +40,10 @@ class SqlFilter:
     evaluate: Condition = field(repr=False, compare=False)
 
     def matches(self, get: Lookup) -> bool:
-        """Whether a message is selected: only what is true is; NULL and values that cannot be compared are not.
+        """Whether the filter selects a message: true does; false, NULL and values that cannot be compared do not.
 
         Args:
-            get: gives a property of the message by its name, None when the message does not have it.
+            get: returns a property of the message by its name, None when the message does not have it.
         """
         try:
             return self.evaluate(get) is True
@@ -52,7 +52,7 @@ class SqlFilter:
 
 
 def _compile(expression: str) -> SqlFilter | FilterSyntaxError:
-    # Most brokers and clients never see an expression, and start sooner without what reads them.
+    # Most brokers and clients never see an expression. They start sooner without the parser's modules.
     from tianzhou.filter.evaluation import compile_condition, names_in, terms_in
     from tianzhou.filter.parser import parse
 
@@ -68,14 +68,14 @@ def _compile(expression: str) -> SqlFilter | FilterSyntaxError:
 
 
 COMPILED: Final = TextCache(_compile, 512)
-"""Expressions that were compiled, or what is wrong with them; who has one compiled in a thread gives it here."""
+"""Cache of compiled expressions and of the errors of others. Code that compiles in a thread adds its result here."""
 
 
 def parse_sql(expression: str) -> SqlFilter:
     """Compile an expression.
 
     Raises:
-        FilterSyntaxError: it cannot be; the text says where, what stood there and what was expected.
+        FilterSyntaxError: the text is no expression; the error names the position, the word and the expected words.
     """
     made = COMPILED(expression)
     if isinstance(made, FilterSyntaxError):
@@ -84,10 +84,10 @@ def parse_sql(expression: str) -> SqlFilter:
 
 
 def check_whole(expression: str) -> SqlFilter:
-    """Compile an expression that nothing may follow.
+    """Compile an expression, and reject text behind it.
 
     Raises:
-        FilterSyntaxError: it cannot be compiled, or a part of it would be ignored.
+        FilterSyntaxError: the expression cannot be compiled, or RocketMQ would ignore a part of it.
     """
     made = parse_sql(expression)
     if made.ignored is not None:

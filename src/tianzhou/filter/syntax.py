@@ -1,4 +1,4 @@
-"""Parts of an SQL92 filter expression, and what RocketMQ refuses to combine (broker.md §11.5, §11.6)."""
+"""Nodes of an SQL92 filter expression's syntax tree (broker.md §11.5, §11.6)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Property:
 
 @dataclass(slots=True, frozen=True)
 class Literal:
-    """A value that stands in the expression."""
+    """A value written in the expression."""
 
     value: Value
 
 
 @dataclass(slots=True, frozen=True)
 class Negative:
-    """A minus sign before an operand; NULL for anything but a number."""
+    """A minus sign before an operand. Its value is NULL unless the operand is a number."""
 
     operand: Operand
 
@@ -40,7 +40,7 @@ class Order:
 
 @dataclass(slots=True, frozen=True)
 class Equal:
-    """`=`; and IS NULL, which is `= NULL` where it is allowed."""
+    """`=`, and IS NULL as an `= NULL`."""
 
     left: Operand
     right: Operand
@@ -81,14 +81,14 @@ class Not:
 
 @dataclass(slots=True, frozen=True)
 class All:
-    """AND, of two or more."""
+    """AND of two or more conditions."""
 
     operands: tuple[Operand, ...]
 
 
 @dataclass(slots=True, frozen=True)
 class Any:
-    """OR, of two or more."""
+    """OR of two or more conditions."""
 
     operands: tuple[Operand, ...]
 
@@ -99,14 +99,14 @@ _CONDITIONS: Final = (Order, Equal, Search, OneOf, Truth, Not, All, Any)
 
 
 def is_condition(operand: Operand) -> bool:
-    """Whether the operand is true, false or NULL by its form: a condition, or one of the words for these."""
+    """Whether an operand is true, false or NULL by its form: a condition, or one of the words TRUE, FALSE and NULL."""
     if isinstance(operand, Literal):
         return operand.value is None or isinstance(operand.value, bool)
     return isinstance(operand, _CONDITIONS)
 
 
 def described(operand: Operand) -> str:
-    """The operand in the words of an error text."""
+    """Return the description of an operand for an error text."""
     match operand:
         case Literal(None):
             return "NULL"

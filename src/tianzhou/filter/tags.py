@@ -1,6 +1,6 @@
-"""Tag expressions: `TagA || TagB`, and the hashes the broker compares (broker.md §11.1).
+"""Tag expressions, `TagA || TagB`, and the hashes that the broker compares (broker.md §11.1).
 
-The broker compares hashes only; a hash collision passes, and every RocketMQ client compares the text again.
+The broker compares hashes only, so a hash collision passes. Every RocketMQ client compares the text again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class TagFilter:
     """A parsed tag expression.
 
     Attributes:
-        tags: the tags it names; empty selects every message.
-        codes: their hashes as the store compares them; None selects every message.
+        tags: the tags of the expression; empty selects every message.
+        codes: hashes of the tags as the store compares them; None selects every message.
     """
 
     tags: frozenset[str]
@@ -32,10 +32,10 @@ ALL = TagFilter(frozenset(), None)
 
 
 def parse_tags(expression: str | None) -> TagFilter:
-    """Read a tag expression; `*`, nothing and the empty text select all.
+    """Parse a tag expression; `*`, None and the empty text select all messages.
 
     Raises:
-        FilterSyntaxError: it has separators but no tag between them.
+        FilterSyntaxError: the expression has separators but no tag between them.
     """
     if expression is None or expression in ("", "*"):
         return ALL

@@ -1,4 +1,4 @@
-"""Values made of texts that peers send, remembered for a while: bounded in number, and in characters of the texts."""
+"""A cache of values computed from texts that peers send, bounded in entries and in characters."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 CHARACTERS: Final = 2 << 20
-"""Of all texts together; what is made of them takes some twenty times the memory."""
+"""Default maximum number of characters of all cached texts together. The values take some twenty times the memory."""
 
 
 class TextCache(Generic[T]):
-    """A function of a text that remembers what it made of the latest ones.
+    """A function of a text that caches its latest results.
 
     Args:
-        make: the function; what it raises is not remembered.
-        most: texts that are remembered at most.
-        characters: how long they are at most together; one that is longer is not remembered.
+        make: the function; its exceptions are not cached.
+        most: maximum number of cached texts.
+        characters: maximum number of characters of all cached texts together; a longer text is not cached.
 
     Attributes:
-        make: the function itself.
-        held: characters of those that are remembered.
+        make: the function without the cache.
+        held: number of characters of the cached texts.
     """
 
     __slots__ = ("_characters", "_made", "_most", "held", "make")
@@ -37,7 +37,7 @@ class TextCache(Generic[T]):
         return len(self._made)
 
     def __call__(self, text: str) -> T:
-        """The function's value for a text."""
+        """Return the function's value for a text."""
         found = self._made.get(text)
         return self.remember(text, self.make(text)) if found is None else found
 
@@ -45,7 +45,7 @@ class TextCache(Generic[T]):
         return text in self._made
 
     def remember(self, text: str, made: T) -> T:
-        """Take over what was made of a text elsewhere."""
+        """Cache a text's value that other code computed, and return it. Evict the oldest texts above the bounds."""
         if len(text) <= self._characters and text not in self._made:
             self._made[text] = made
             self.held += len(text)

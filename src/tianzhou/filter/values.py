@@ -1,7 +1,7 @@
-"""Values in SQL92 filter expressions: Java's numbers, how texts become them, and their order (broker.md §11.6).
+"""Values in SQL92 filter expressions: Java's numbers, their parsers and their order (broker.md §11.6).
 
-Properties are texts. An integer literal is of 32 bits when it fits and of 64 otherwise; the two differ in which
-texts they can be compared with. Here the former are `int` and the latter `Long`.
+Properties are texts. An integer literal has 32 bits when it fits and 64 bits otherwise. The two types can be compared
+with different texts. Here a 32-bit integer is `int`, and a 64-bit integer is `Long`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 _MOST_DIGITS: Final = 19
 _LONGEST: Final = 1024
-"""Most characters of a text that stands for a number; a longer one takes longer to read than all else together."""
+"""Maximum number of characters of a text that is parsed as a number. A longer one would dominate the evaluation."""
 _BMP_END: Final = "\uffff"
 
 _DIGITS: Final = re.compile(r"[+-]?\d+")
@@ -39,17 +39,17 @@ class Long(int):
 Value: TypeAlias = str | int | Long | float | bool | None
 """Values of operands at evaluation; None is NULL."""
 Lookup: TypeAlias = Callable[[str], str | None]
-"""Gives a property of the message by its name, None when the message does not have it."""
+"""Function that returns a property of the message by its name, None when the message does not have it."""
 Condition: TypeAlias = Callable[[Lookup], bool | None]
-"""True, false or None for NULL."""
+"""Function that returns true, false or None for NULL."""
 
 
 def _whole_number(digits: int, most: int) -> Callable[[str], int]:
-    """A parser of integers as Java's `valueOf` reads them; it raises `IncomparableError` for other texts.
+    """Return a parser of integers with the rules of Java's `valueOf`; it raises `IncomparableError` for other texts.
 
     Args:
-        digits: texts with fewer ASCII digits and nothing else are in range.
-        most: the greatest; the least is one further from zero.
+        digits: a text of fewer ASCII digits, and nothing else, is always in range.
+        most: the greatest value; the least value is `-most - 1`.
     """
 
     def parse(text: str) -> int:
@@ -64,7 +64,7 @@ def _whole_number(digits: int, most: int) -> Callable[[str], int]:
 
 
 def _parse_digits(text: str) -> int:
-    # Java takes the decimal digits of every script, if they are of 16 bits, and no space.
+    # Java accepts decimal digits of every script that fit into 16 bits, and no space.
     if len(text) > _LONGEST or not _DIGITS.fullmatch(text) or (not text.isascii() and max(text) > _BMP_END):
         raise IncomparableError(text)
     if len(text) <= _MOST_DIGITS:
@@ -78,10 +78,10 @@ def _parse_digits(text: str) -> int:
 
 
 def parse_double(text: str) -> float:
-    """The double a text stands for, as Java's `Double.valueOf` reads it.
+    """Return the double of a text, parsed as Java's `Double.valueOf` does.
 
     Raises:
-        IncomparableError: it stands for none.
+        IncomparableError: the text is no number.
     """
     text = text.strip(_BLANKS)
     if len(text) > _LONGEST:
@@ -100,7 +100,7 @@ def parse_double(text: str) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    """Whether a text is `true`, in whatever case; every other text is false."""
+    """Whether a text is `true` in any case; every other text is false."""
     return len(text) == len("true") and text.lower() == "true"
 
 
@@ -112,11 +112,11 @@ PARSERS: Final[dict[type, Callable[[str], int | float | bool]]] = {
     float: parse_double,
     bool: parse_boolean,
 }
-"""Parsers of texts by the type of the value they are compared with."""
+"""Parsers of texts, by the type of the value that the text is compared with."""
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Java's order: NaN above all, and equal to itself; -0.0 below 0.0."""
+    """Compare two doubles in Java's order: NaN above all numbers and equal to itself, -0.0 below 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -131,12 +131,12 @@ def _rank(value: float) -> int:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Order of two values that are not NULL: negative, zero or positive.
+    """Return the order of two values that are not NULL: negative, zero or positive.
 
-    A text is read as the type of the other value; a truth value is below everything that is none.
+    A text is parsed as the type of the other value. A boolean is below every value that is no boolean.
 
     Raises:
-        IncomparableError: a text does not stand for such a value, or is compared with a truth value on its left.
+        IncomparableError: a text cannot be parsed as the other type, or a boolean is on the left of a text.
     """
     kind, other = type(left), type(right)
     if kind is other:

@@ -1,4 +1,4 @@
-"""Values: messages, queues, results, topics, routes, subscriptions. No behaviour that touches the world."""
+"""Value types: messages, queues, results, topics, routes, subscriptions. They do no I/O."""
 
 from tianzhou.model.message import Message, MessageExt
 from tianzhou.model.queue import MessageQueue

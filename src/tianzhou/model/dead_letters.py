@@ -1,4 +1,4 @@
-"""Dead letters: what they were before a group gave up on them, and what they are sent again as (broker.md §8)."""
+"""Dead letters: their properties from before the first retry, and the messages that resend them (broker.md §8)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tianzhou.model.message import Message, MessageExt
 
 KIND = "dead-letter"
 TOPIC_PROPERTIES = (names.DLQ_ORIGIN_TOPIC, names.RETRY_TOPIC)
-"""Properties with the topic of before; the first that is set counts."""
+"""Properties that may hold the original topic; the first one that is set counts."""
 ID_PROPERTIES = (names.DLQ_ORIGIN_MESSAGE_ID, names.ORIGIN_MESSAGE_ID)
-"""Properties with the id of before, likewise."""
+"""Properties that may hold the original message id; the first one that is set counts."""
 REASONS = ("reason", "exception", "error")
-"""The properties looked at for why a message failed; the first that is set counts."""
+"""Properties that may hold the reason of the failure; the first one that is set counts."""
 ORIGIN_PREFIX = "origin_"
 ORIGIN_KIND, ORIGIN_TOPIC, ORIGIN_ID, ORIGIN_PLACE = (
     f"{ORIGIN_PREFIX}{name}" for name in ("kind", "topic", "id", "place")
 )
-"""Properties of what was sent again: why, and where it comes from; the place is `broker:queue@offset`."""
+"""Properties of a resent message: the reason for the resend, and its origin; the place is `broker:queue@offset`."""
 
 
 def origin_topic(properties: Mapping[str, str]) -> str:
-    """The topic a dead letter was first sent to; empty when it does not say."""
+    """Return the topic that a dead letter was first sent to; empty when its properties do not name it."""
     return next((properties[name] for name in TOPIC_PROPERTIES if properties.get(name)), "")
 
 
@@ -33,24 +33,24 @@ def retry_topic_of(topic: str) -> str:
 
 
 def origin_id(message: MessageExt) -> str:
-    """The id of a dead letter from before it was retried, else its own."""
+    """Return the id that a dead letter had before its first retry; without one, its present id."""
     return next((message.properties[name] for name in ID_PROPERTIES if message.properties.get(name)), message.msg_id)
 
 
 def resent(message: MessageExt, to: str | None = None, kind: str = KIND) -> Message:
-    """Return the new message that a stored message is sent again as.
+    """Return the new message with which a stored message is sent again.
 
-    Body, keys, tag, sharding key and the sender's properties are as they were. Properties of the system are left out:
-    the count of retries, a delay that has passed, the unique key, so that the message gets a new id. Properties that
-    begin with `origin_` have the place of the stored message and replace those of an earlier time.
+    Body, keys, tag, sharding key and the sender's properties stay the same. The new message lacks system properties
+    such as the retry count, a past delay and the unique key, so it gets a new id. Properties that begin with `origin_`
+    name the place of the stored message. They replace those of an earlier resend.
 
     Args:
         message: the stored message.
-        to: the topic; None for the retry topic of the dead letter's group, whose members alone get it.
+        to: the topic; None for the retry topic of the dead letter's group, so that only the group's members get it.
         kind: value of `origin_kind`.
 
     Raises:
-        ClientError: no topic is given, and the message is no dead letter or does not have its first topic.
+        ClientError: `to` is None, and the message is no dead letter or does not have its original topic.
     """
     retry: dict[str, str] = {}
     if to is None:

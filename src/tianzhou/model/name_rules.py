@@ -1,9 +1,9 @@
-"""Rules of names: characters and length of whatever a peer may call something by.
+"""Rules of names: permitted characters and maximum lengths of all names that a peer may send.
 
-Topics and groups are judged twice. Whoever *creates* one meets RocketMQ's rule (`topic_name_problem`,
-`group_name_problem`). Wherever one is merely mentioned `TOPIC` and `GROUP` are milder, because brokers and clusters,
-whose names RocketMQ does not judge, are topics as well, and so are light queues, which are named after what their
-publishers call them. What all rules have in common: no control character, no half of a character, no endless name.
+Topics and groups have two rules each. A request that *creates* one must follow RocketMQ's rule (`topic_name_problem`,
+`group_name_problem`). A request that only mentions one must follow the milder `TOPIC` or `GROUP`. The mild rules also
+accept names that RocketMQ does not check: names of brokers and clusters, which are topics as well, and names of light
+queues, which publishers choose. All rules reject control characters, unpaired surrogates and names that are too long.
 
 `tianzhou.wire.named_fields` lists which header field carries which kind of name.
 """
@@ -20,24 +20,24 @@ from tianzhou.limits import GROUP_NAME, TOPIC_NAME
 from tianzhou.model import names
 
 LONGEST_TOPIC: Final = TOPIC_NAME.default
-"""Characters of a topic's name."""
+"""Maximum characters of a topic's name."""
 LONGEST_GROUP: Final = GROUP_NAME.default
-"""Characters of a group's name, and of the retry topic a store keeps for it."""
+"""Maximum characters of a group's name. A store limits the name of the group's retry topic in the same way."""
 LONGEST_FOLDER: Final = 255
-"""Bytes of a folder's name, as file systems have it."""
+"""Maximum bytes of a folder's name in file systems."""
 _SHOWN: Final = 64
 _IN_FOLDERS: Final = re.compile(r"\A\.{0,2}\Z|[/\x00]|[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Rule of one kind of name where it is mentioned.
+    """Rule for one kind of name in requests that mention it.
 
     Attributes:
-        noun: what it is the name of, as the subject of a sentence.
-        most: characters it may have.
-        refused: matches what may not be in it.
-        allowed: what may be in it, in words.
+        noun: kind of the name, as the subject of an error text.
+        most: maximum number of characters.
+        refused: matches the parts that a name may not have.
+        allowed: the permitted characters, for an error text.
     """
 
     noun: str
@@ -46,7 +46,7 @@ class NameRule:
     allowed: str
 
     def problem(self, text: str) -> str | None:
-        """Problem of a name, None without one."""
+        """Return the problem of a name; None for a valid name."""
         if len(text) > self.most:
             return (
                 f"the {self.noun} {shown(text[:_SHOWN])}… has {len(text)} characters, at most {self.most} are allowed"
@@ -58,10 +58,10 @@ class NameRule:
         return f"the {self.noun} '{shown(text, _SHOWN)}' has {what}; use {self.allowed}"
 
     def check(self, text: str) -> None:
-        """Refuse a name that does not follow the rule.
+        """Reject a name that breaks the rule.
 
         Raises:
-            IllegalName: it does not.
+            IllegalName: the name breaks the rule.
         """
         problem = self.problem(text)
         if problem is not None:
@@ -73,7 +73,7 @@ _UNSEEN: Final = re.compile(UNSAFE)
 _NOT_IN_PATHS: Final = re.compile(rf"\A\.{{1,2}}\Z|[/\\]|{UNSAFE}")
 _PATHLESS: Final = "characters that can be seen, without / and \\"
 
-# %RETRY% and the longest group; POP's retry topics add an underscore and a topic.
+# 400 characters fit %RETRY% and the longest group; POP's retry topics add an underscore and a topic.
 TOPIC: Final = NameRule("topic", 400, _NOT_IN_PATHS, _PATHLESS)
 GROUP: Final = NameRule("group", LONGEST_GROUP, _NOT_IN_PATHS, _PATHLESS)
 CLUSTER: Final = NameRule("cluster name", 255, _NOT_IN_PATHS, _PATHLESS)
@@ -90,13 +90,13 @@ WRITER: Final = NameRule("writer", 255, _UNSEEN, _PRINTED)
 
 
 def topic_name_problem(topic: str | None) -> str | None:
-    """Problem of the name of a topic that is to be created, None without one (broker.md §5.2)."""
+    """Return the problem of a new topic's name; None for a valid name (broker.md §5.2)."""
     too_long = "The specified topic is longer than topic max length."
     return _creation_problem("topic", topic) or (too_long if topic and len(topic) > LONGEST_TOPIC else None)
 
 
 def group_name_problem(group: str | None) -> str | None:
-    """Problem of the name of a group that is to be created, None without one (broker.md §5.2)."""
+    """Return the problem of a new group's name; None for a valid name (broker.md §5.2)."""
     too_long = f"The specified group is longer than group max length {LONGEST_GROUP}."
     return _creation_problem("group", group) or (too_long if group and len(group) > LONGEST_GROUP else None)
 
@@ -110,10 +110,10 @@ def _creation_problem(noun: str, name: str | None) -> str | None:
 
 
 def light_queue_problem(name: str) -> str | None:
-    """Problem of the name of a light queue (`%LMQ%…`), None without one (store.md §7).
+    """Return the problem of a light queue's name (`%LMQ%…`); None for a valid name (store.md §7).
 
-    What follows the prefix is the publisher's; a `/` of it has to come as another character, as RocketMQ's MQTT proxy
-    sends `%` for it, because the queue is a folder.
+    The publisher chooses the text behind the prefix. The queue is a folder, so the text cannot contain a `/`;
+    RocketMQ's MQTT proxy sends `%` instead.
     """
     problem = TOPIC.problem(name)
     if problem is None and len(name.encode()) > LONGEST_FOLDER:
@@ -122,7 +122,7 @@ def light_queue_problem(name: str) -> str | None:
 
 
 def folder_name_problem(name: str) -> str | None:
-    """Problem of a topic's name as that of a folder of a store, None without one."""
+    """Return the problem of a topic's name as the name of a folder in a store; None for a valid name."""
     if _IN_FOLDERS.search(name) is not None or len(name.encode("utf-8", "surrogatepass")) > LONGEST_FOLDER:
         return f"no folder can have the name '{shown(name, _SHOWN)}'"
     return None

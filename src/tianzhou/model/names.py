@@ -45,7 +45,7 @@ DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 CRC32 = "__CRC32#"
 
 CONTENT_TYPE = "content_type"
-"""The media type of a body that was sent as a value; a user property, and one that SQL92 filters can name."""
+"""Media type of a body that was sent as a value: a user property, and a name that SQL92 filters can use."""
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -57,16 +57,16 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Half messages that were checked as often as may be, and are not decided."""
+"""Topic of undecided half messages that reached the maximum number of transaction checks."""
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 STAGED_TOPIC = "rmq_sys_STAGED_TOPIC"
-"""Messages that are not decided yet; Apache's broker takes every `rmq_sys_` topic for one of the system."""
+"""Topic of staged messages without a decision. Apache's broker treats every `rmq_sys_` topic as a system topic."""
 STAGED_OP_TOPIC = "rmq_sys_STAGED_OP_TOPIC"
-"""Decisions about them."""
+"""Topic of the decisions about staged messages."""
 UNDELIVERABLE_TOPIC = "rmq_sys_UNDELIVERABLE"
 """Messages that a broker has set aside because it cannot deliver them (docs/adr/0029)."""
 STAGING_NAMESPACE = "TIANZHOU_STAGING"
-"""Namespace of the KV entries that name the brokers which decide, and the group that may put them."""
+"""Namespace of KV entries: the brokers that decide staged batches, and the group that may put such entries."""
 
 SPECIAL = frozenset({MSG_TYPE, TRAN_MSG, START_DELIVER_TIME})
 """Properties that change how a producer sends a message."""
@@ -78,21 +78,21 @@ NAME_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def retry_topic(group: str) -> str:
-    """The topic that holds a group's messages to be tried again."""
+    """Return the topic that holds a group's messages to retry."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic that holds the messages a group has given up on."""
+    """Return the topic that holds a group's messages after their last retry failed."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """The topic that replies to requests through a cluster are sent to."""
+    """Return the topic for replies to requests through a cluster."""
     return cluster + REPLY_TOPIC_SUFFIX
 
 
-# wire.md §4.10: keys the system owns; user code may not set them through the client.
+# wire.md §4.10: keys of the system; user code may not set them through the client.
 RESERVED = frozenset(
     {
         "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker; sorts by topic, broker, id as every RocketMQ client does."""
+    """One queue of a topic on one broker. Queues sort by topic, broker and id, as in every RocketMQ client."""
 
     topic: str
     broker_name: str

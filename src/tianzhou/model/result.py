@@ -1,4 +1,4 @@
-"""Outcomes that are no errors."""
+"""Results of sends, pulls and handlers that are not errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tianzhou.model.queue import MessageQueue
 
 
 class SendStatus(enum.Enum):
-    """Promise of the broker about a stored message (wire.md §4.6).
+    """Guarantee of the broker about a stored message (wire.md §4.6).
 
-    KEPT_IN_OUTBOX is no broker's word: none answered, and the producer keeps the message until one does.
+    KEPT_IN_OUTBOX comes from the producer: no broker answered, and the producer's outbox stores the message until one
+    does.
     """
 
     SEND_OK = 0
@@ -24,17 +25,17 @@ class SendStatus(enum.Enum):
 
 
 class SendResult(NamedTuple):
-    """A stored message; a tuple, because producers make hundreds of thousands of them a second.
+    """A stored message. It is a tuple because a producer creates hundreds of thousands of results a second.
 
     Attributes:
         status: whether flush and replication were confirmed as well.
-        msg_id: the unique key the client gave it; of a batch, all keys joined by commas.
-        offset_msg_id: where the broker stored it; of a batch, all ids joined by commas.
-        queue: the queue it is in.
-        queue_offset: its position there; of a batch, the first one's.
+        msg_id: the unique key from the client; for a batch, all keys joined by commas.
+        offset_msg_id: id with the broker's address and the log offset; for a batch, all ids joined by commas.
+        queue: the queue that holds the message.
+        queue_offset: offset of the message in the queue; for a batch, the offset of the first message.
         transaction_id: the broker's transaction id, for transactional messages.
         region: the broker's region.
-        trace_on: whether the broker wants traces of this message.
+        trace_on: whether the broker asks for traces of this message.
     """
 
     status: SendStatus
@@ -59,8 +60,8 @@ class TransactionSendResult(NamedTuple):
     """A message that was sent together with a local transaction.
 
     Attributes:
-        result: how storing the half message went.
-        state: the decision the broker got; UNKNOWN makes it ask again later.
+        result: result of storing the half message.
+        state: the decision that was sent to the broker; UNKNOWN makes the broker check again later.
     """
 
     result: SendResult
@@ -68,7 +69,7 @@ class TransactionSendResult(NamedTuple):
 
     @property
     def msg_id(self) -> str:
-        """The message's unique key, which is the transaction's id."""
+        """The message's unique key, which is also the transaction's id."""
         return self.result.msg_id
 
 
@@ -83,15 +84,15 @@ class PullStatus(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class PullResult:
-    """Messages and offsets that a pull brought.
+    """Messages and offsets that a pull returned.
 
     Attributes:
         status: see `PullStatus`.
-        next_offset: where to pull next.
+        next_offset: offset of the next pull.
         min_offset: the queue's first offset.
-        max_offset: the offset the queue's next message will get.
-        messages: the messages, empty unless FOUND.
-        suggested_broker_id: the replica to pull from next, as the broker suggests.
+        max_offset: the offset that the queue's next message will get.
+        messages: the messages; empty unless the status is FOUND.
+        suggested_broker_id: id of the replica that the broker suggests for the next pull.
     """
 
     status: PullStatus
@@ -103,16 +104,16 @@ class PullResult:
 
 
 class ConsumeResult(enum.Enum):
-    """A handler's verdict on its messages (client.md §13, §14).
+    """A handler's result for its messages (client.md §13, §14).
 
-    RECONSUME_LATER is for consumers without an order, the last three for orderly ones.
+    RECONSUME_LATER is for concurrent consumers, the last three values are for orderly consumers.
 
     Attributes:
-        SUCCESS: they are consumed.
-        RECONSUME_LATER: deliver them again, after those that follow.
-        SUSPEND_CURRENT_QUEUE_A_MOMENT: deliver them again before those that follow, after a moment.
-        COMMIT: with `auto_commit` off, they and all before them are consumed.
-        ROLLBACK: with `auto_commit` off, deliver them and all since the last COMMIT again.
+        SUCCESS: the messages are consumed.
+        RECONSUME_LATER: deliver the messages again, after later ones.
+        SUSPEND_CURRENT_QUEUE_A_MOMENT: deliver the messages again before later ones, after a short pause.
+        COMMIT: with `auto_commit` off, these messages and all before them are consumed.
+        ROLLBACK: with `auto_commit` off, deliver these messages and all since the last COMMIT again.
     """
 
     SUCCESS = "SUCCESS"

@@ -37,7 +37,7 @@ class BrokerData:
 
 @dataclass(slots=True)
 class TopicRoute:
-    """A topic's queues and the brokers that have them; a static topic's queue mappings are JSON values."""
+    """A topic's queues and the brokers that have them; the queue mappings of a static topic are JSON values."""
 
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
@@ -48,7 +48,7 @@ class TopicRoute:
 
 @dataclass(slots=True)
 class ClusterInfo:
-    """All brokers a name server knows (wire.md §8.2)."""
+    """All brokers that a name server knows (wire.md §8.2)."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)

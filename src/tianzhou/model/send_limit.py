@@ -1,4 +1,4 @@
-"""Limits of senders that a broker keeps: messages and bytes a second (docs/adr/0031)."""
+"""Limits of sends, in messages and bytes a second, that a broker enforces (docs/adr/0031)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class SendLimit:
 
     @property
     def text(self) -> str:
-        """The rates for people: `500 messages/s (burst 1000)`."""
+        """The rates as text for people: `500 messages/s (burst 1000)`."""
         parts = []
         if self.rate:
             parts.append(f"{self.rate:.12g} messages/s (burst {self.burst:.12g})")
@@ -119,7 +119,7 @@ def limit_of(
     rate_bytes: float | None = None,
     burst_bytes: float | None = None,
 ) -> SendLimit:
-    """Return a limit with defaults: a burst is what the rate gives in one second, and at least 1.
+    """Return a limit with default bursts: the messages or bytes of one second, and at least 1.
 
     Args:
         scope: kind of names whose sends it counts.
@@ -146,7 +146,7 @@ def decode_limit(key: str, value: Mapping[str, Any]) -> SendLimit:
         value: `SendLimit.to_json`.
 
     Raises:
-        ConfigError: they are of no limit.
+        ConfigError: key or value do not form a limit.
     """
     scope, name = split_key(key)
     try:
@@ -160,7 +160,7 @@ def split_key(key: str) -> tuple[LimitScope, str]:
     """Return scope and name of a `SendLimit.key`.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is no such key.
     """
     scope, _, name = key.partition(":")
     try:
@@ -170,7 +170,7 @@ def split_key(key: str) -> tuple[LimitScope, str]:
 
 
 def client_name(name: str) -> str:
-    """Return an address as connections show it, `::1` for `0:0:0:0:0:0:0:1`; other names are unchanged."""
+    """Return the compressed form of an IP address, `::1` for `0:0:0:0:0:0:0:1`; return other names unchanged."""
     try:
         return ip_address(name).compressed
     except ValueError:
@@ -179,7 +179,7 @@ def client_name(name: str) -> str:
 
 @lru_cache(4_096)
 def counted_address(address: str) -> str:
-    """Return the name under which `*` counts an address: its /64 for IPv6, of which one machine has many addresses."""
+    """Return the name by which `*` counts an address: for IPv6 its /64, because a machine has many addresses."""
     try:
         ip = ip_address(address)
     except ValueError:
@@ -188,7 +188,7 @@ def counted_address(address: str) -> str:
 
 
 def is_unlimited(topic: str) -> bool:
-    """Whether no limit counts sends to a topic: retries and dead letters of consumers."""
+    """Whether sends to a topic have no limit: retries and dead letters of consumers."""
     return topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
 
 

@@ -1,4 +1,4 @@
-"""Addresses of servers as people write them, `host:port`, and the fault of a text that is no address. Pure."""
+"""Checks of server addresses that people write as `host:port`. Pure."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 
 class MessageModel(enum.Enum):
-    """Whether a group's members share the messages or each get all."""
+    """Whether the members of a group share the messages, or each member gets all of them."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeType(enum.Enum):
-    """Way of consumption: by pulls (actively), by push (passively), or POP."""
+    """Way of consumption: active pulls, push (passive), or POP."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -23,7 +23,7 @@ class ConsumeType(enum.Enum):
 
 
 class ConsumeFromWhere(enum.Enum):
-    """Place where a group without committed offsets begins (client.md §16.3)."""
+    """Where a group without committed offsets begins (client.md §16.3)."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -36,11 +36,12 @@ class SubscriptionData:
 
     Attributes:
         topic: the topic.
-        sub_string: the expression; `*` selects all.
-        tags_set: its tags, for a tag expression.
+        sub_string: the expression; `*` selects all messages.
+        tags_set: the tags of a tag expression.
         code_set: Java string hashes of those tags (store.md §0.2).
         expression_type: `TAG` or `SQL92`.
-        sub_version: milliseconds when the subscription was made; a greater one replaces a smaller.
+        sub_version: creation time of the subscription in ms; a subscription with a greater version replaces a smaller
+            one.
     """
 
     topic: str
@@ -54,7 +55,7 @@ class SubscriptionData:
 
 @dataclass(slots=True)
 class ConsumerData:
-    """A consumer group as a heartbeat announces it."""
+    """A consumer group as a heartbeat reports it."""
 
     group_name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -66,7 +67,7 @@ class ConsumerData:
 
 @dataclass(slots=True)
 class HeartbeatData:
-    """Heartbeat: what one client process announces about itself (wire.md §7.1)."""
+    """A heartbeat: the groups of one client process (wire.md §7.1)."""
 
     client_id: str
     producer_groups: list[str] = field(default_factory=list)

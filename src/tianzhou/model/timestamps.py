@@ -18,7 +18,7 @@ MIN_TIME_MS: Final = -62_135_596_800_000 + _MARGIN_MS
 MAX_TIME_MS: Final = 253_402_300_799_999 - _MARGIN_MS
 """The latest time that is a date in every time zone: the end of 29 December 9999, UTC."""
 MAX_BORN_AHEAD_MS: Final = 86_400_000
-"""Milliseconds by which a producer's time may be later than the broker's. A later time is that of a wrong clock."""
+"""Maximum ms by which a producer's time may be later than the broker's. A later time comes from a wrong clock."""
 BORN_TIMESTAMP_MS: Final = "BORN_TIMESTAMP_MS"
 """Property of a row with the producer's time as a number, where `bornTimestamp` is null."""
 STORE_TIMESTAMP_MS: Final = "STORE_TIMESTAMP_MS"

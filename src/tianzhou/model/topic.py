@@ -12,14 +12,14 @@ PERM_INHERIT = 1
 
 @dataclass(slots=True, frozen=True)
 class DataVersion:
-    """Version stamp of a configuration table: equal only when all three are (store.md §15.1)."""
+    """Version stamp of a configuration table; two stamps are equal when all three parts are (store.md §15.1)."""
 
     counter: int = 0
     timestamp: int = 0
     state_version: int = 0
 
     def next(self, now_ms: int, state_version: int = 0) -> DataVersion:
-        """The version after one change made at `now_ms`."""
+        """Return the version after one change at `now_ms`."""
         return DataVersion(self.counter + 1, now_ms, state_version)
 
 

@@ -1,1 +1,1 @@
-"""The name server: which broker has which queues."""
+"""The name server, which maps topics to the queues of brokers."""

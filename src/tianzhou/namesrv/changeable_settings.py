@@ -1,4 +1,4 @@
-"""Rules of a name server's settings: ranges, and which may change while it runs. Pure."""
+"""Rules of a name server's settings: valid ranges, and the settings that may change while it runs. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "where metrics go, and who may see them, is never taken from a request": FIXED_OF_METRICS,
     "it is read at the start only": ("serverChannelMaxIdleTimeSeconds",),
 }
-"""Keys that may not change while the name server runs, by the reason."""
+"""Keys that may not change while the name server runs, by reason."""
 
 _LIMITS: Final = frozenset(
     name
@@ -49,11 +49,11 @@ AT_ONCE: Final = _LIMITS | frozenset(
         "needWaitForService", "waitSecondsForService", "logLevels",
     }
 )  # fmt: skip
-"""Keys that take effect as soon as they are changed."""
+"""Keys whose changes take effect at once."""
 
 
 def across(values: Mapping[str, str]) -> Iterable[SettingProblem]:
-    """What is wrong with values that have a form of their own."""
+    """Yield the invalid values of settings with a format of their own."""
     try:
         TrustedProxies.parse(values[KEY])
     except ConfigError as error:

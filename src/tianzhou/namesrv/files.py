@@ -1,4 +1,4 @@
-"""Text files replaced atomically: after a crash there is the old or the new version."""
+"""Text files that are replaced atomically: a crash leaves the old or the new version."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tianzhou.supervision import shared_result, start_owned
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a file's text atomically; the previous version stays beside it as `.bak`, as RocketMQ keeps it.
+    """Replace a file's text atomically. The previous version stays beside it as `.bak`, as in RocketMQ.
 
     Raises:
-        ConfigError: it cannot be written; names the file and the reason.
+        ConfigError: the file cannot be written; the text has the file and the cause.
     """
     try:
         make_synced_folders(path.parent)
@@ -27,11 +27,11 @@ def replace_text(path: Path, text: str) -> None:
 
 
 class RewrittenFile:
-    """A file that a thread rewrites after changes; changes during a write share the next one.
+    """A file that a thread rewrites after changes. Changes during a write are written together by the next write.
 
     Args:
-        path: the file.
-        text: makes its text when a write begins.
+        path: path of the file.
+        text: returns the file's text at the beginning of a write.
     """
 
     def __init__(self, path: Path, text: Callable[[], str]) -> None:
@@ -41,13 +41,16 @@ class RewrittenFile:
         self._next: asyncio.Task[None] | None = None
 
     def changed(self) -> Awaitable[None]:
-        """Schedule a write; the result is done when it is on the disk and raises ConfigError when that failed."""
+        """Schedule a write and return a future.
+
+        It completes when the text is on disk, or raises ConfigError when the write fails.
+        """
         if self._next is None:
             self._next = start_owned(self._write(self._writing), f"{self._path}", expected=(ConfigError,))
         return shared_result(self._next)
 
     async def settled(self) -> None:
-        """Return when no write is pending; raises ConfigError when the last one failed."""
+        """Wait until no write is pending. Raise ConfigError when the last write failed."""
         while (latest := self._next or self._writing) is not None:
             await asyncio.shield(latest)
 
@@ -63,13 +66,13 @@ class RewrittenFile:
 
 
 def candidates(path: Path) -> list[tuple[Path, str | None]]:
-    """Paths and texts of the file and its `.bak`, those that exist, in the order to try.
+    """Return the paths and texts of the file and its `.bak`, if they exist, in the order of reading.
 
     Returns:
         Each path with its text; None for a file that the disk cannot read.
 
     Raises:
-        ConfigError: this process may not read one of them.
+        ConfigError: this process lacks the permission to read one of them.
     """
     found: list[tuple[Path, str | None]] = []
     for file in (path, path.with_name(path.name + ".bak")):

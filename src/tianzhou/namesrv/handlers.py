@@ -1,7 +1,7 @@
-"""What a name server answers to each request (wire.md §3.5, §8).
+"""Handlers of a name server's requests (wire.md §3.5, §8).
 
-Thin: read the header, ask the tables, write the body. Where Apache's server answers a request without its fields
-with success (traps.md 23), so does this one: those handlers read the bare fields instead of the typed header.
+A handler reads the header, queries the tables, and writes the body. Apache's server accepts some requests with missing
+fields (traps.md 23). The handlers of these requests do so, too: they read the plain fields instead of the typed header.
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ NO_ROUTE = (
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
 LARGE_ROUTE = 16_384
-"""Bytes from which a route is decoded in the side thread."""
+"""Size in bytes from which a route is decoded in the side thread."""
 SMALL_BODY = 4_096
-"""Maximum bytes of bodies that are served at once; requests with longer ones take turns."""
+"""Maximum size in bytes of a body that is served at once. Requests with larger bodies take turns."""
 MANY_BROKERS = 1_024
-"""Brokers of a topic from which its route is encoded in slices."""
+"""Number of a topic's brokers from which its route is encoded in slices."""
 FLAGS: Final[Mapping[int, tuple[int, int]]] = {
     RequestCode.GET_UNIT_TOPIC_LIST: (UNIT, UNIT),
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (UNIT_SUBSCRIPTION, UNIT_SUBSCRIPTION),
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (UNIT_SUBSCRIPTION, UNIT | UNIT_SUBSCRIPTION),
 }
-"""Requests for topics by their system flags, see `NamesrvRouteTable.topics_flagged`."""
+"""Requests for topics by system flags: flags and mask of `NamesrvRouteTable.topics_flagged`."""
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, Command], "Command | Awaitable[Command] | Slices[Command]"]
 
 
 class NamesrvHandlers:
-    """Serves the requests of brokers, clients and tools from the tables.
+    """NamesrvHandlers of the requests of brokers, clients and tools.
 
     Args:
-        settings: as read at the start; `self.settings` has what requests changed since.
+        settings: the settings at the start; `self.settings` has later changes.
         routes: the route table.
         kv: the KV configuration.
-        clock: time.
+        clock: source of time.
         on_change: see `Registrations`.
         on_register: see `Registrations`.
-        elsewhere: queried for unknown routes with `clusterTest`.
-        bounds: limits in force.
-        access: decides who may ask; None serves everybody.
-        users: prepared while nobody is checked by them; None manages those of `access`.
+        elsewhere: name servers of another environment, queried for unknown routes with `clusterTest`.
+        bounds: the limits in force.
+        access: the access gate; None serves every peer.
+        users: users to manage while no check uses them; None manages the users of `access`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class NamesrvHandlers:
             lambda: self.settings, routes, self._order, clock, bounds, on_change, on_register
         )
         self._ready_at = clock.monotonic() + settings.wait_seconds_for_service
-        # Accounts take the place of the machine a peer is on.
+        # With access control, accounts decide about administration instead of the peer's machine.
         gate = AdminGate("name server", lambda: access is not None or self.settings.enable_remote_admin)
         table = self._routes()
         users = access.users if users is None and access is not None else users
@@ -160,15 +160,15 @@ class NamesrvHandlers:
 
     @property
     def codes(self) -> frozenset[int]:
-        """Request codes that are served."""
+        """Request codes with a handler."""
         return frozenset(map(int, self._table))
 
     def handler(self, code: int) -> Handler:
-        """Handler of a request code; KeyError when there is none."""
+        """Return the handler of a request code. Raise KeyError when there is none."""
         return self._table[code]
 
     def serve(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
-        """Serve a request, at once or in its turn; errors are raised (see `tianzhou.remoting.error_codes`)."""
+        """Serve a request, at once or in its turn. Errors are raised (see `tianzhou.remoting.error_codes`)."""
         handler = self._behind_names.get(request.code, self._unknown)
         if len(request.body) <= SMALL_BODY:
             reply = handler(connection, request)
@@ -180,7 +180,7 @@ class NamesrvHandlers:
         return self._unserved.answer(connection, request, " or ".join(self.routes.some_masters()))
 
     def _sliced(self, work: Slices[Command]) -> Command | Awaitable[Command]:
-        """Answer in slices; those who ask for much wait for each other."""
+        """Return the reply of a handler that works in slices. Large requests wait for each other."""
         if not self._turns.free():
             return self._turns.in_slices(work)
         began = self._clock.monotonic()
@@ -198,7 +198,7 @@ class NamesrvHandlers:
             self._turns.spend(self._clock.monotonic() - began)
 
     async def _in_turn(self, handler: Handler, connection: Connection, request: Command) -> Command:
-        """Serve a request that may take long in its turn, so that small ones need not wait."""
+        """Serve a slow request in its turn, so that small requests need not wait."""
         await self._turns.turn()
         reply = self._measured(handler, connection, request)
         return await reply if isinstance(reply, Awaitable) else reply
@@ -307,7 +307,7 @@ class NamesrvHandlers:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         namespace, key, value = fields["namespace"], fields["key"], fields.get("value", "")
         if is_choice(request.code, namespace, key) and (decides := self.kv.get(namespace, key)) not in (None, value):
-            # Two brokers that decide for one writer would each publish its batches.
+            # Two brokers that decide for one writer would both publish its batches.
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 f"{namespace} {key} is {decides} and is not replaced; delete it first, when no writer writes",
@@ -371,7 +371,7 @@ class NamesrvHandlers:
 
 
 def _fitted_to(request: Command, route: TopicRoute) -> tuple[TopicRoute, bool]:
-    """What of a route is answered, and whether in standard JSON."""
+    """Return the part of a route that the reply contains, and whether the reply is in standard JSON."""
     fields = request.fields
     standard = request.version >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"
     zone = fields.get("__ZONE_NAME", "").strip()

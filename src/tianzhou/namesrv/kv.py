@@ -1,4 +1,4 @@
-"""KV configuration of a name server: namespaces of texts that survive restarts (wire.md §8.6)."""
+"""KV configuration of a name server: namespaces of texts that are stored on disk (wire.md §8.6)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 class KvConfig:
-    """Namespace to key to value, written to a file on every change; many changes together are one write.
+    """A table of namespaces, keys and values, stored in a file. Simultaneous changes share one write.
 
     Args:
-        path: the file, in RocketMQ's form `{"configTable":{namespace:{key:value}}}`.
-        bounds: limits of its entries and bytes.
+        path: path of the file, which has RocketMQ's format `{"configTable":{namespace:{key:value}}}`.
+        bounds: limits of the number of entries and of bytes.
     """
 
     def __init__(self, path: Path, bounds: Bounds | None = None) -> None:
@@ -33,10 +33,10 @@ class KvConfig:
         self._file = RewrittenFile(path, self._text)
 
     def load(self) -> None:
-        """Read the file; when it is damaged or gone, its backup. No file at all is an empty table.
+        """Read the file, or its backup when the file is damaged or missing. Without both, start with an empty table.
 
         Raises:
-            ConfigError: there is a file, and neither it nor its backup can be read; unless an operator has accepted the
+            ConfigError: the file exists, and neither the file nor its backup can be read. An operator can accept the
                 loss (`accept_lost_state`).
         """
         problems: list[str] = []
@@ -65,10 +65,10 @@ class KvConfig:
         end_acceptance(self._path.parent)
 
     def _begin_anew(self, problems: list[str], damaged: list[Path]) -> None:
-        """Begin with an empty table, if an operator has accepted that.
+        """Start with an empty table, if an operator has accepted the loss.
 
         Raises:
-            ConfigError: none has.
+            ConfigError: no operator has accepted the loss.
         """
         backup = self._path.with_name(self._path.name + ".bak")
         problems += [f"{file}: there is no such file" for file in (self._path, backup) if file not in damaged]
@@ -86,20 +86,20 @@ class KvConfig:
         )  # fmt: skip
 
     def get(self, namespace: str, key: str) -> str | None:
-        """A value, None when there is none."""
+        """Return a value; None when there is none."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """Keys and values of a namespace, None when nothing was ever put there."""
+        """Return the keys and values of a namespace; None when no value was ever set there."""
         return self._table.get(namespace)
 
     def short(self, namespace: str, key: str) -> str | None:
-        """As `get`, but None for a value that is longer than one may be, as a file may hold it."""
+        """Return a value as `get` does, but None when the value exceeds its limit, as a value from a file may."""
         value = self.get(namespace, key)
         return None if value is None or not self._bounds.allows(KV_VALUE, _size(value)) else value
 
     def short_namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """As `namespace`, but None for one that is larger than all may be."""
+        """Return a namespace as `namespace` does, but None when it exceeds the limit of all entries."""
         values = self.namespace(namespace)
         if values is None:
             return None
@@ -107,14 +107,14 @@ class KvConfig:
         return values if self._bounds.allows(KV_BYTES, size) else None
 
     def put(self, namespace: str, key: str, value: str) -> Awaitable[None]:
-        """Set a value, which counts at once.
+        """Set a value. It is valid at once.
 
         Returns:
-            What is done when it is on the disk. It raises ConfigError when the file cannot be written; the value
-            counts until the server stops.
+            A future that completes when the value is on disk. It raises ConfigError when the file cannot be written;
+            the value is then valid until the server stops.
 
         Raises:
-            LimitExceeded: it is too long, or there are too many; nothing was changed.
+            LimitExceeded: the value is too long, or there are too many entries; nothing was changed.
         """
         values = self._table.get(namespace)
         before = None if values is None else values.get(key)
@@ -132,10 +132,10 @@ class KvConfig:
         return self._file.changed()
 
     def delete(self, namespace: str, key: str) -> Awaitable[None]:
-        """Remove a value; nothing happens when there is none.
+        """Delete a value. Deleting a missing value has no effect.
 
         Returns:
-            As `put`.
+            A future, as `put` returns it.
         """
         values = self._table.get(namespace)
         if values is not None and key in values:
@@ -145,7 +145,7 @@ class KvConfig:
         return self._file.settled()
 
     async def close(self) -> None:
-        """Return when what was changed is on the disk, or cannot be written."""
+        """Wait until all changes are on disk or have failed."""
         with contextlib.suppress(ConfigError):
             await self._file.settled()
 
@@ -154,7 +154,7 @@ class KvConfig:
 
 
 def _size(*texts: str) -> int:
-    """Bytes of texts as a reply or the file holds them."""
+    """Return the size of texts in bytes, as encoded in a reply or the file."""
     return sum(len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""A name server's metrics, `tianzhou_namesrv_*`, and its readiness: RocketMQ's has none."""
+"""Metrics `tianzhou_namesrv_*` and readiness of a name server. RocketMQ's name server has none."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tianzhou.supervision import Supervisor
 
 
 class NameServerMetrics:
-    """Metrics of a name server, while its settings ask for them; nothing is done otherwise.
+    """Metrics of a name server. They are exported only when the settings ask for them.
 
     Args:
-        settings: of the name server.
+        settings: settings of the name server.
         routes: the route table.
-        groups: connections of its port.
-        access: decides who may see the page; None without access control.
-        supervisor: knows what fails.
-        clock: time.
-        bounds: limits in force.
-        tls: of its port, for the page.
+        groups: connections of its port, by group.
+        access: the access gate, which protects the page; None without access control.
+        supervisor: supervisor of tasks, which reports failing tasks.
+        clock: source of time.
+        bounds: the limits in force.
+        tls: TLS of the port, also used for the page.
 
     Attributes:
-        exporter: None until the start, and where nothing is exported.
+        exporter: the exporter; None before the start, and when nothing is exported.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class NameServerMetrics:
 
     @property
     def page(self) -> MetricsServer | None:
-        """Serves the page; None without one."""
+        """Server of the metrics page; None without a page."""
         return None if self.exporter is None else self.exporter.page
 
     async def start(self) -> None:
-        """Begin to export, if there are metrics.
+        """Start to export, if the settings enable metrics.
 
         Raises:
             ConfigError: the page's address cannot be bound, or a package is missing.
@@ -99,7 +99,7 @@ class NameServerMetrics:
             self._loop_lag.start()
 
     async def close(self) -> None:
-        """End it."""
+        """Stop to export."""
         self._loop_lag.close()
         if self.exporter is not None:
             await self.exporter.close()

@@ -1,8 +1,9 @@
-"""Routes of topics that only another environment knows: `clusterTest` and `productEnvName` (broker.md §2.1).
+"""Routes of topics that exist only in another environment: `clusterTest` and `productEnvName` (broker.md §2.1).
 
-A name server of a test environment asks one of the environment its topics were made for, usually production, so that a
-test needs to bring only the topics it changes. As in Apache's, that one is at `NAMESRV_ADDR`, or on the list an address
-server keeps for `productEnvName`. Environment variables choose the address server, where Java has system properties.
+A name server of a test environment queries a name server of another environment, usually production. So a test needs to
+create only the topics that it changes. As in Apache's server, the address is `NAMESRV_ADDR`, or comes from the list
+that an address server has for `productEnvName`. Environment variables select the address server; Java uses system
+properties.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 ASKED_FOR_ANOTHER = "askedByClusterTest"
-"""Field of forwarded route requests: a server that finds it does not forward again, which would never end."""
+"""Field of forwarded route requests. A server that receives it does not forward the request again, which prevents a
+loop."""
 DOMAIN_ENV, SUBGROUP_ENV = "ROCKETMQ_NAMESRV_DOMAIN", "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
-"""Java's `rocketmq.namesrv.domain` and `rocketmq.namesrv.domain.subgroup`."""
+"""Equivalents of Java's `rocketmq.namesrv.domain` and `rocketmq.namesrv.domain.subgroup`."""
 DEFAULT_DOMAIN = "jmenv.tbsite.net"
-"""Java's default; outside of RocketMQ's first home nobody has it."""
+"""Java's default, a domain that exists only at RocketMQ's original company."""
 TIMEOUT_MS = 2000.0
-"""Timeout of a forwarded request, less than clients wait for their answer."""
+"""Timeout of a forwarded request in ms, shorter than the timeout of clients."""
 
 _log = logging.getLogger(__name__)
 
 
 class OtherEnvironment:
-    """Asks the name servers of another environment.
+    """A client of the name servers of another environment.
 
     Args:
-        remoting: sends the requests.
-        clock: monotonic time.
-        rng: chooses which server is queried first.
+        remoting: the client that sends the requests.
+        clock: source of monotonic time.
+        rng: chooses the server to query first.
     """
 
     def __init__(self, remoting: RemotingClient, clock: Clock, rng: random.Random) -> None:
@@ -56,11 +58,11 @@ class OtherEnvironment:
         self._last_warning = ""
 
     async def route(self, topic: str, settings: NamesrvSettings) -> TopicRoute | None:
-        """Route of a topic in the other environment; None when there is none, or when nobody answers, which is logged.
+        """Return a topic's route in the other environment; None when it has none, or after a logged failure.
 
         Args:
-            topic: its name.
-            settings: name the environment.
+            topic: name of the topic.
+            settings: settings that select the environment.
         """
         task = self._requests.get(topic)
         if task is None:
@@ -69,7 +71,7 @@ class OtherEnvironment:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel the requests under way."""
+        """Cancel the in-flight requests."""
         tasks = list(self._requests.values())
         for task in tasks:
             task.cancel()

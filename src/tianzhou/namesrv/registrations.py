@@ -1,4 +1,4 @@
-"""Registrations of brokers (wire.md §8.1): registering, heartbeats, unregistering, expiry."""
+"""Registrations of brokers (wire.md §8.1): registration, heartbeats, unregistration, expiry."""
 
 from __future__ import annotations
 
@@ -38,28 +38,29 @@ SUCCESS = int(ResponseCode.SUCCESS)
 _PLACEHOLDER_REMARK = "not set any response code"
 _BROKER = "broker of connection"
 LARGE_BODY = 65_536
-"""Bytes from which a registration's JSON is decoded in the side thread, its topics in turns, and the result cached."""
+"""Size in bytes from which a registration's JSON is decoded in the side thread, its topics in turns, and the result
+cached."""
 ASIDE_BODY = 1_048_576
-"""Bytes from which a registration is decoded in the side thread as a whole."""
+"""Size in bytes from which a registration is decoded completely in the side thread."""
 LARGE_PACKED = 4_096
-"""`LARGE_BODY` of compressed registrations, which may unpack to a thousand times their size."""
+"""As `LARGE_BODY`, for compressed registrations, which may expand to a thousand times their size."""
 LARGEST_VERSION = 4_096
-"""Maximum bytes of a data version; most have a hundred."""
+"""Maximum size of a data version in bytes; typical versions have a hundred."""
 LINES = 100
-"""Lines of one kind that are logged in a minute; the others are counted."""
+"""Maximum number of log lines of one kind per minute. Further lines are only counted."""
 SHOWN = 10
-"""Maximum topics named in a log line."""
+"""Maximum number of topics in a log line."""
 _log = logging.getLogger(__name__)
 
 
 class Registrations:
-    """Serves the requests of brokers.
+    """Handlers of brokers' requests.
 
     Args:
-        settings: gives the present settings.
+        settings: returns the present settings.
         routes: the route table.
         order: the order of topics, sent in replies to brokers.
-        clock: time; liveness is judged by monotonic time.
+        clock: source of time; liveness is measured in monotonic time.
         bounds: limits of decoding and caching.
         on_change: called when the smallest id of a broker group changes, if `notifyMinBrokerIdChanged` is set.
         on_register: called with every accepted registration.
@@ -86,7 +87,7 @@ class Registrations:
         self._log_throttle = Repeats()
         self._kinds = Repeats(LINES)
         self._second = SecondBrokers()
-        # The last registrations of brokers with many topics, and those that are being decoded.
+        # Latest registrations of brokers with many topics, and the registrations that are being decoded.
         self._large: dict[tuple[str, str], tuple[bytes, RegisterBody]] = {}
         self._arriving: dict[tuple[str, str], object] = {}
 
@@ -96,7 +97,7 @@ class Registrations:
         return len(self._large)
 
     def register(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
-        """Register a broker (103): at once, or after decoding when that takes long."""
+        """Register a broker (103): at once, or after decoding if the body is large."""
         header = read_header(request)
         if header.body_crc32 and header.body_crc32 != crc32(request.body):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -119,13 +120,16 @@ class Registrations:
         return self._register_large(connection, request, header)
 
     async def _register_large(self, connection: Connection, request: Command, header: Any) -> Command:
-        """Register a broker with many topics, decoded in turns; a compressed or very large body in the side thread."""
+        """Register a broker with many topics.
+
+        Decode in turns, or in the side thread a compressed or very large body.
+        """
         key, mine = (header.cluster_name, header.broker_addr), object()
         self._arriving[key] = mine
         data, most = bytes(request.body), self._bounds.most(REGISTRATION_BYTES)
         codec = RegisterCodec(request.version, header.compressed)
         packed = codec.is_packed(data)
-        # Those decoded at the same time take as much memory together as all the topics they list.
+        # Bodies that are decoded at the same time need as much memory as all the topics they list.
         size = most if packed else len(data)
         aside = packed or len(data) >= ASIDE_BODY
         async with self._decoding.acquired(size, self._bounds.most(REGISTRATIONS_BYTES)):
@@ -194,7 +198,8 @@ class Registrations:
         self._publish(registered.change)
         if self._on_register is not None:
             self._on_register(registration)
-        # An empty field shows a broker of ours that it need not read the route for another one of its name and id.
+        # An empty field shows a broker of Tianzhou that it need not search the route for another broker with its name
+        # and id.
         is_ours = registration.mastership is not None
         names_other = {OTHER_MASTER: self._second.other(_place(registration), self._now_ms())} if is_ours else {}
         order = self._order.table() if self._settings().return_order_topic_config_to_broker else None
@@ -212,9 +217,10 @@ class Registrations:
         return self._bounds.refusals.refused(REGISTRATION_BYTES, most + 1, most, where)
 
     def _first_broker(self, connection: Connection, registration: Registration) -> LiveBroker | None:
-        """Return the living broker at another address whose place this one may not take; None without one.
+        """Return the living broker at another address that this broker may not replace; None without one.
 
-        One of Apache's beside another one of Apache's, or of a group of ours, is let in and named in the log.
+        A broker of Apache beside another broker of Apache, or beside a DLedger group of Tianzhou, is accepted and
+        logged.
         """
         for live in self._routes.holders(registration, self._now_ms()):
             other = live.connection
@@ -234,7 +240,7 @@ class Registrations:
         return None
 
     def _second_broker(self, request: Command, registration: Registration, first: LiveBroker) -> Command:
-        """Refuse a second broker, and remember it for the answer to the first one's next registration."""
+        """Refuse a second broker, and record it for the reply to the first broker's next registration."""
         name, address, broker_id = registration.broker_name, registration.address, registration.broker_id
         is_master = broker_id == MASTER_ID
         if self._second.refused(_place(registration), address, self._now_ms()):
@@ -253,7 +259,7 @@ class Registrations:
         )
 
     def _check_not_taken(self, connection: Connection, registration: Registration) -> None:
-        """Refuse a registration from another host that would take the place of a living broker.
+        """Reject a registration from another host that would replace a living broker.
 
         Raises:
             BrokerError: NO_PERMISSION.
@@ -281,7 +287,7 @@ class Registrations:
             )
 
     def _is_from_another_host(self, live: LiveBroker, connection: Connection) -> bool:
-        """Whether a broker has registered over an open connection from another host than this one."""
+        """Whether a broker has registered over an open connection from another host than this connection's."""
         other = live.connection
         if not isinstance(other, Connection) or other is connection or other.closed:
             return False
@@ -303,13 +309,13 @@ class Registrations:
         return request.reply(SUCCESS)
 
     def heartbeat(self, _connection: Connection, request: Command) -> Command:
-        """Note a heartbeat of a broker."""
+        """Record a heartbeat of a broker."""
         header = read_header(request)
         self._routes.refresh(header.cluster_name, header.broker_addr, self._now_ms())
         return request.reply(SUCCESS)
 
     def query_data_version(self, _connection: Connection, request: Command) -> Command:
-        """Answer whether a broker has to register again."""
+        """Reply whether a broker has to register again."""
         header = read_header(request)
         if len(request.body) > LARGEST_VERSION:
             raise ProtocolError(f"a data version of {len(request.body)} bytes; it has {LARGEST_VERSION} at most")
@@ -324,7 +330,7 @@ class Registrations:
         )
 
     def members(self, _connection: Connection, request: Command) -> Command:
-        """The addresses of all brokers of a name."""
+        """Return the addresses of all brokers with a name."""
         cluster, name = request.fields.get("clusterName", ""), request.fields.get("brokerName", "")
         return request.reply(
             SUCCESS,
@@ -343,7 +349,7 @@ class Registrations:
         return int(self._clock.monotonic() * 1000)
 
     def expire(self) -> None:
-        """Unregister brokers that were silent for longer than their timeout, and close their connections."""
+        """Unregister brokers whose timeout has passed without a heartbeat, and close their connections."""
         for live in self._routes.expired(self._now_ms()):
             self._note(
                 logging.WARNING, "silent", "broker %s of cluster %s: no sign of life for %d ms, unregistered",
@@ -354,7 +360,7 @@ class Registrations:
                 live.connection.close()
 
     def _note(self, level: int, kind: str, text: str, *values: object) -> None:
-        """Log what brokers do, at most `LINES` lines of a kind in a minute: anybody may register as thousands."""
+        """Log an event, at most `LINES` lines of a kind per minute, because any peer may register many brokers."""
         held = self._kinds.due(kind, self._clock.monotonic())
         if held is not None:
             _log.log(level, text + "%s", *values, f" ({held} more such lines were left out)" if held else "")
@@ -377,7 +383,7 @@ def _place(registration: Registration) -> Place:
 
 
 async def _decode_in_turns(steps: Generator[None, None, RegisterBody]) -> RegisterBody:
-    """Decoded body: the first step, all of the JSON, in the side thread, the others one per loop turn."""
+    """Decode a body: all of the JSON in the side thread, then one step per turn of the event loop."""
     found = await ASIDE.run(_step, steps)
     return await in_turns(steps) if found is None else found
 

@@ -1,7 +1,7 @@
-"""Route table of a name server: brokers, their queues, and every decision over them (broker.md §2.2 to §2.6).
+"""Route table of a name server: brokers, their queues, and all decisions about them (broker.md §2.2 to §2.6).
 
-Pure: time is an argument, and a connection is any value that compares equal to itself. Notifications to send are
-returned, as `MinBrokerChange`.
+Pure: the time is an argument, and a connection is any value that equals itself. Notifications to send are returned as
+`MinBrokerChange`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BROKER_TIMEOUT_MS = 120_000
 SOME_MASTERS = 3
 MEMBER_GROUP_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 UNIT, UNIT_SUBSCRIPTION = 1, 2
-"""System flags of topics: of a unit; subscribed by units."""
+"""System flags of topics: the topic belongs to a unit; units subscribe to the topic."""
 
 
 @dataclass(slots=True)
@@ -30,12 +30,13 @@ class Registration:
     """Registration of a broker (wire.md §8.3).
 
     Attributes:
-        enable_acting_master: None when the field is absent, which marks a broker before 5.0.
-        heartbeat_timeout_ms: None for the default.
-        filter_servers: None leaves the known ones as they are.
-        queue_mappings: static topics: topic to mapping, as sent.
-        left_out: topics above limits, filled by `NamesrvRouteTable.register`.
-        mastership: by what right it is the master; None when it does not say.
+        enable_acting_master: whether a slave may act as master; None when the field is absent, as for brokers before
+            5.0.
+        heartbeat_timeout_ms: liveness timeout in ms; None for the default.
+        filter_servers: addresses of filter servers; None leaves the known ones unchanged.
+        queue_mappings: mappings of static topics by topic, as received.
+        left_out: topics above limits; `NamesrvRouteTable.register` adds them.
+        mastership: the claim to be master; None when the broker does not send one.
     """
 
     cluster: str
@@ -56,7 +57,7 @@ class Registration:
 
 @dataclass(slots=True)
 class MinBrokerChange:
-    """Change of a broker group's smallest id, and the addresses to notify (wire.md §8.5)."""
+    """A change of a broker group's smallest id, and the addresses to notify (wire.md §8.5)."""
 
     broker_name: str
     min_broker_id: int
@@ -68,7 +69,7 @@ class MinBrokerChange:
 
 @dataclass(slots=True)
 class Registered:
-    """Reply to a registration; a slave's names its live master."""
+    """Result of a registration. A slave's result has the address of its live master."""
 
     master_address: str | None = None
     ha_server_address: str | None = None
@@ -77,7 +78,7 @@ class Registered:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """A broker process that sends heartbeats."""
+    """A registered broker process, which sends heartbeats."""
 
     cluster: str
     address: str
@@ -90,11 +91,11 @@ class LiveBroker:
 
 
 class NamesrvRouteTable:
-    """Brokers, clusters and the queues of topics.
+    """A table of brokers, clusters and the queues of topics.
 
     Args:
-        support_acting_master: show the smallest slave of a group without master under id 0.
-        delete_topics_on_register: a registration also removes the topics it does not list.
+        support_acting_master: whether to show the smallest slave of a group without master under id 0.
+        delete_topics_on_register: whether a registration also removes the topics that it does not list.
         bounds: limits of brokers, topics and queues.
     """
 
@@ -116,14 +117,14 @@ class NamesrvRouteTable:
         self._live: dict[tuple[str, str], LiveBroker] = {}
         self._filters: dict[tuple[str, str], list[str]] = {}
 
-    # Brokers come
+    # Registration
 
     def register(self, registration: Registration, now_ms: int, connection: Hashable = None) -> Registered | None:
-        """Take a registration into the tables (broker.md §2.3).
+        """Add a registration to the tables (broker.md §2.3).
 
         Returns:
-            The answer; an empty one when another process holds the id with a newer state version; None when
-            the registration is refused, because a broker not known under this id lists a single topic.
+            The result; an empty one when another process has the id with a newer state version; None when the
+            registration is refused, because a broker that is unknown under this id lists a single topic.
 
         Raises:
             LimitExceeded: there are too many brokers or filter servers; nothing was changed.
@@ -188,7 +189,7 @@ class NamesrvRouteTable:
         self._bounds.check(FILTER_SERVERS, len(r.filter_servers or ()), where)
 
     def _fits(self, topic: str, broker: str, config: TopicConfig) -> bool:
-        """Whether limits allow a topic of a registration; the broker's other topics are judged one by one."""
+        """Whether limits allow a topic of a registration. Each topic of the broker is checked separately."""
         bounds, brokers = self._bounds, self._topics.get(topic, ())
         most = max(config.read_queue_nums, config.write_queue_nums)
         return (
@@ -219,7 +220,7 @@ class NamesrvRouteTable:
                 self._put(topic, QueueData(name, *numbers, perm, config.topic_sys_flag))
         if first or changed:
             for topic, mapping in r.queue_mappings.items():
-                # A broker speaks for its own queues, of topics it has.
+                # A broker may only map its own queues, of topics that it has.
                 if name not in self._topics.get(topic, ()) or mapping.get("bname", name) != name:
                     continue
                 if name not in self._mappings.get(topic, ()):
@@ -230,22 +231,22 @@ class NamesrvRouteTable:
                 self._mappings.setdefault(topic, {})[name] = mapping
 
     def refresh(self, cluster: str, address: str, now_ms: int) -> None:
-        """Note a sign of life; nothing happens for an unknown broker."""
+        """Record a heartbeat. An unknown broker is ignored."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.last_update_ms = now_ms
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The version of the topic table a broker has last registered."""
+        """Return the version of the topic table that a broker registered last."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
     def changed(self, cluster: str, address: str, version: DataVersion) -> bool:
-        """Whether a broker with this topic table version has to register (again)."""
+        """Whether a broker with this version of its topic table has to register again."""
         return self.data_version(cluster, address) != version
 
     def holders(self, registration: Registration, now_ms: int) -> list[LiveBroker]:
-        """Living brokers whose name and id, or whose address, a registration would take."""
+        """Return the living brokers that a registration would replace: by name and id, or by address."""
         broker = self._brokers.get(registration.broker_name)
         taken = {registration.address}
         if broker is not None and (holder := broker.broker_addrs.get(registration.broker_id)) is not None:
@@ -253,17 +254,17 @@ class NamesrvRouteTable:
         return [live for address in taken for live in self.living_at(address, now_ms)]
 
     def living_at(self, address: str, now_ms: int) -> list[LiveBroker]:
-        """Living brokers registered under an address, of any cluster."""
+        """Return the living brokers that are registered under an address, in any cluster."""
         return [
             live
             for live in self._live.values()
             if live.address == address and live.last_update_ms + live.timeout_ms >= now_ms
         ]
 
-    # Brokers go
+    # Removal
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> MinBrokerChange | None:
-        """Forget one broker process; a broker name without address goes with its topics (broker.md §2.4)."""
+        """Remove one broker process. A broker name without addresses is removed with its topics (broker.md §2.4)."""
         self._live.pop((cluster, address), None)
         self._filters.pop((cluster, address), None)
         broker = self._brokers.get(broker_name)
@@ -304,15 +305,15 @@ class NamesrvRouteTable:
             self._mapped -= self._mappings[topic].pop(broker_name, None) is not None
 
     def expired(self, now_ms: int) -> list[LiveBroker]:
-        """Brokers that were silent for longer than their timeout; they stay until unregistered."""
+        """Return the brokers whose timeout has passed. They stay in the table until they are unregistered."""
         return [live for live in self._live.values() if live.last_update_ms + live.timeout_ms < now_ms]
 
     def living_on(self, connection: Hashable) -> list[LiveBroker]:
-        """The brokers that registered over a connection last."""
+        """Return the brokers whose last registration used a connection."""
         return [live for live in self._live.values() if live.connection is connection]
 
     def remove(self, live: LiveBroker) -> MinBrokerChange | None:
-        """Unregister a broker found by `expired` or `living_on`."""
+        """Unregister a broker that `expired` or `living_on` returned."""
         for name, broker in self._brokers.items():
             if broker.cluster == live.cluster and live.address in broker.broker_addrs.values():
                 return self.unregister(live.cluster, name, live.address)
@@ -325,15 +326,15 @@ class NamesrvRouteTable:
     ) -> MinBrokerChange | None:
         addresses = broker.broker_addrs
         smallest = min(addresses)
-        # A new broker needs no notice of itself, unless it is alone; a loss concerns everyone left.
+        # A new broker needs no notification of itself, unless it is alone. A loss is notified to all remaining brokers.
         everyone = offline is not None or len(addresses) == 1
         recipients = [a for i, a in sorted(addresses.items()) if everyone or i != smallest]
         return MinBrokerChange(broker.broker_name, smallest, addresses[smallest], offline, ha_address, recipients)
 
-    # Questions
+    # Queries
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Where a topic's queues are; None when no broker known has any (broker.md §2.5)."""
+        """Return the brokers and queues of a topic; None when no known broker has queues of it (broker.md §2.5)."""
         queues = self._topics.get(topic)
         if not queues:
             return None
@@ -359,7 +360,7 @@ class NamesrvRouteTable:
         return route
 
     def brokers_of(self, topic: str) -> int:
-        """How many brokers have queues of a topic."""
+        """Return the number of brokers that have queues of a topic."""
         return len(self._topics.get(topic, ()))
 
     @staticmethod
@@ -369,51 +370,51 @@ class NamesrvRouteTable:
             addresses[MASTER_ID] = addresses.pop(min(addresses))
 
     def cluster_info(self) -> ClusterInfo:
-        """Every broker and cluster (wire.md §8.2)."""
+        """Return all brokers and clusters (wire.md §8.2)."""
         return ClusterInfo(
             {name: replace(broker, broker_addrs=dict(broker.broker_addrs)) for name, broker in self._brokers.items()},
             {cluster: sorted(names) for cluster, names in self._clusters.items()},
         )
 
     def some_masters(self) -> list[str]:
-        """Addresses of a few brokers."""
+        """Return the addresses of a few masters."""
         masters = (broker.broker_addrs.get(MASTER_ID) for broker in self._brokers.values())
         return list(islice(filter(None, masters), SOME_MASTERS))
 
     def members(self, broker_name: str) -> dict[int, str]:
-        """Id to address of a broker group; empty when unknown (wire.md §8.9)."""
+        """Return the addresses of a broker group by id; empty when the group is unknown (wire.md §8.9)."""
         broker = self._brokers.get(broker_name)
         return {} if broker is None else dict(broker.broker_addrs)
 
     @property
     def topic_count(self) -> int:
-        """Number of topics that have routes."""
+        """Number of topics with routes."""
         return len(self._topics)
 
     @property
     def route_count(self) -> int:
-        """Number of topics, each as often as there are brokers that have it."""
+        """Number of pairs of a topic and a broker that has it."""
         return self._routes
 
     def live(self) -> list[LiveBroker]:
-        """Brokers that are registered."""
+        """Return all registered brokers."""
         return list(self._live.values())
 
     def masters(self) -> list[tuple[str, str, bool]]:
-        """Cluster and name of each group of brokers, and whether it has a master."""
+        """Return cluster and name of each broker group, and whether it has a master."""
         return [(one.cluster, name, MASTER_ID in one.broker_addrs) for name, one in self._brokers.items()]
 
     def topics(self) -> list[str]:
-        """Every topic."""
+        """Return all topics."""
         return list(self._topics)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The topics that have queues on a broker of the cluster."""
+        """Return the topics that have queues on a broker of the cluster."""
         names = self._clusters.get(cluster, set())
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Cluster and broker names, and the address of some broker (wire.md §8.7)."""
+        """Return all cluster and broker names, and the address of one broker (wire.md §8.7)."""
         names = dict.fromkeys(self._clusters)
         for members in self._clusters.values():
             names.update(dict.fromkeys(sorted(members)))
@@ -421,17 +422,17 @@ class NamesrvRouteTable:
         return list(names), next(addresses, None)
 
     def topics_flagged(self, flags: int, mask: int) -> list[str]:
-        """Topics that have just these of the system flags in the mask; see `UNIT` and `UNIT_SUBSCRIPTION`."""
+        """Return the topics whose system flags within the mask equal `flags`; see `UNIT` and `UNIT_SUBSCRIPTION`."""
         first = ((topic, next(iter(queues.values()))) for topic, queues in self._topics.items())
         return [topic for topic, queue in first if queue.topic_sys_flag & mask == flags]
 
     # Changes by request
 
     def set_write_permission(self, broker_name: str, *, allowed: bool) -> int:
-        """Wipe or add the write permission of a broker's topics until it next changes them (broker.md §2.6).
+        """Remove or restore the write permission of a broker's topics until the broker changes them (broker.md §2.6).
 
         Returns:
-            How many topics the broker has.
+            Number of the broker's topics.
         """
         count = 0
         for queues in self._topics.values():
@@ -442,7 +443,7 @@ class NamesrvRouteTable:
         return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or on the brokers of one cluster."""
+        """Remove a topic, from all brokers or from the brokers of one cluster."""
         if topic not in self._topics:
             return
         names = self._topics[topic] if not cluster else self._clusters.get(cluster, set())
@@ -451,7 +452,7 @@ class NamesrvRouteTable:
                 self._drop_queues(topic, name)
 
     def add_queues(self, topic: str, queues: Iterable[QueueData]) -> bool:
-        """Merge a topic's queues on registered brokers; stops at an unknown broker and returns False.
+        """Merge a topic's queues on registered brokers. At an unknown broker, stop and return False.
 
         Raises:
             LimitExceeded: there are too many topics or queues; nothing was changed.
@@ -473,7 +474,7 @@ class NamesrvRouteTable:
 
 
 def keep_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """The part of a route that lies in a zone, with all brokers without a master (wire.md §1.14)."""
+    """Return the part of a route that belongs to a zone, and all brokers without a master (wire.md §1.14)."""
     removed = [
         broker
         for broker in route.broker_datas

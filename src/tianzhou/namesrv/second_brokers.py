@@ -1,4 +1,4 @@
-"""Two living brokers of one name and id: which of them keeps the place (docs/adr/0024). Pure."""
+"""Decision between two living brokers with one name and id: which of them stays registered (docs/adr/0024). Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import Final
 from tianzhou.wire.mastership import Mastership
 
 FORGET_MS: Final = 5_000
-"""ms after its last trial for which a refused broker counts as alive; a broker of ours tries again every second."""
+"""Time in ms after its last attempt for which a refused broker counts as alive. Tianzhou's brokers retry every
+second."""
 MOST: Final = 1_000
-"""Maximum number of refused brokers to remember. The oldest one is forgotten when one more comes."""
+"""Maximum number of refused brokers to remember. The oldest one is dropped when one more arrives."""
 
 
 def may_replace(holder: Mastership | None, claimant: Mastership | None) -> bool:
-    """Return whether a broker may take the place of a living one of its name and id at another address.
+    """Whether a broker may replace a living one with its name and id at another address.
 
-    Only the next leader of the same DLedger group may: a broker that was held up does not unregister when others elect
-    another leader. A leader that was elected by a list of its own members alone is not the group's next leader: its
-    list has no majority of the members that the present master knows.
+    Only the next leader of the same DLedger group may. A stalled broker does not unregister when the others elect a new
+    leader. A leader that was elected only by its own list of members is not the group's next leader: that list has no
+    majority of the members that the present master knows.
 
     Args:
-        holder: right of the present broker; None for one of Apache's, which names none.
-        claimant: right of the other one; None for one of Apache's.
+        holder: claim of the present broker; None for a broker of Apache, which sends none.
+        claimant: claim of the new broker; None for a broker of Apache.
     """
     if claimant is None:
-        # Apache's broker may be the next leader of a group. A broker of ours without a group has no successor.
+        # Apache's broker may be the next leader of a DLedger group. A broker of Tianzhou without a group has no
+        # successor.
         return holder is None or bool(holder.group)
     if not claimant.group or len(claimant.members) < 2:
         return False
@@ -49,17 +51,17 @@ class _SecondRefused:
 
 
 class SecondBrokers:
-    """Brokers that were refused because another one of their name and id is alive."""
+    """Brokers that were refused because another broker with their name and id is alive."""
 
     def __init__(self) -> None:
         self._refused: dict[Place, _SecondRefused] = {}
 
     def refused(self, place: Place, address: str, now_ms: int) -> bool:
-        """Note a refused broker; return whether it is a new one, to be logged.
+        """Record a refused broker, and return whether it is a new one that should be logged.
 
         Args:
             place: cluster, name and id of the broker.
-            address: of the refused one.
+            address: address of the refused broker.
             now_ms: monotonic time.
         """
         is_new = self.other(place, now_ms) != address
@@ -70,6 +72,6 @@ class SecondBrokers:
         return is_new
 
     def other(self, place: Place, now_ms: int) -> str:
-        """Return the address of the broker that was refused lately; empty when there is none."""
+        """Return the address of the recently refused broker; empty when there is none."""
         found = self._refused.get(place)
         return "" if found is None or now_ms - found.at_ms > FORGET_MS else found.address

@@ -1,4 +1,4 @@
-"""A running name server: listener, tables, liveness scan."""
+"""A running name server: port, tables, liveness scan."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ _log = logging.getLogger(__name__)
 
 
 class NameServer:
-    """Name server: keeps routes of topics for brokers and clients; shares nothing with other name servers (wire.md §8).
+    """A name server, which stores routes of topics for brokers and clients without other name servers (wire.md §8).
 
-    Use it as an async context manager; it serves inside the block.
+    Use it as an async context manager. It serves requests inside the block.
 
     Args:
         settings: see `NamesrvSettings`.
-        clock: time of liveness and idleness.
-        port_setting: what sets the port, for the error when it is taken.
+        clock: source of time for liveness and idle connections.
+        port_setting: name of the setting with the port, for the error when the port is in use.
         tls: see `TlsSettings`; by default both TLS and plain connections are served.
         on_register: called with every accepted registration.
         rng: source of randomness.
-        access: shared with a broker of this process, which starts it; None makes its own by the settings.
-        own: what the servers that were started together sign with, where the settings name nobody.
+        access: access control that a broker of this process starts and shares; None creates its own from the settings.
+        own: credentials that sign requests of servers started together, when the settings name none.
 
     Attributes:
-        left_undone: after the block, what was in trouble when it ended; empty when all is well.
+        left_undone: after the block, the tasks that were failing at its end; empty without failures.
 
     Raises:
-        ConfigError: on entry, when the address cannot be bound or the KV configuration cannot be read.
+        ConfigError: on entry, the address cannot be bound or the KV configuration cannot be read.
     """
 
     def __init__(
@@ -134,27 +134,27 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port of the name server."""
         return self._server.port
 
     @property
     def metrics_address(self) -> str:
-        """Where the page of metrics is, `host:port`; empty without one."""
+        """Address of the metrics page, `host:port`; empty without a page."""
         return "" if (page := self._metrics.page) is None else page.address
 
     @property
     def metrics_url(self) -> str:
-        """The same as a URL."""
+        """URL of the metrics page; empty without a page."""
         return "" if (page := self._metrics.page) is None else page.url
 
     @property
     def settings(self) -> NamesrvSettings:
-        """The settings in force, requests to change them included."""
+        """The settings in force, including changes by requests."""
         return self._handlers.settings
 
     @property
     def hooks(self) -> Sequence[RpcHook]:
-        """Sign requests of this server; none without access control."""
+        """Hooks that sign this server's own requests; empty without access control."""
         return self._access.hooks if self._access else ()
 
     @property
@@ -174,7 +174,7 @@ class NameServer:
         await self.close()
 
     async def start(self) -> None:
-        """Read the KV configuration, listen, begin to look after brokers."""
+        """Read the KV configuration, start to listen, and start the liveness scan of brokers."""
         if self.settings.log_levels:
             CHANGED_LEVELS.change(self.settings.log_levels)
         self._kv.load()
@@ -210,7 +210,7 @@ class NameServer:
         await self._client.close()
 
     def scan(self) -> None:
-        """Unregister silent brokers now; the server does so itself every `scanNotActiveBrokerInterval` ms."""
+        """Unregister silent brokers now. The server also does this every `scanNotActiveBrokerInterval` ms."""
         self._handlers.registrations.expire()
 
     def _scan(self) -> None:

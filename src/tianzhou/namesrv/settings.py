@@ -29,18 +29,18 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
     "there is no controller": ("enableControllerInNamesrv",),
     **IGNORED_OF_ACCESS,
 }  # fmt: skip
-"""Accepted keys without effect, by the reason; see `tianzhou.settings.ignored_lines`."""
+"""Accepted keys without effect, by reason; see `tianzhou.settings.ignored_lines`."""
 
 
 @dataclass
 class NamesrvSettings(AuthSettings, MetricsSettings):
     """Keys of `namesrv.conf`.
 
-    Those below the second heading are accepted, saved and shown, and have no effect; `IGNORED` says why.
+    The keys below the last comment are accepted, stored and shown, but have no effect; `IGNORED` has the reasons.
     """
 
-    # What the server does.
-    bind_address: str = "0.0.0.0"  # the default of Apache's server, which its users' firewalls know
+    # Settings with an effect.
+    bind_address: str = "0.0.0.0"  # Apache's default, for which its users' firewalls are configured
     listen_port: int = 9876
     kv_config_path: str = "~/namesrv/kvConfig.json"
     config_store_path: str = "~/namesrv/namesrv.properties"
@@ -58,7 +58,7 @@ class NamesrvSettings(AuthSettings, MetricsSettings):
     server_channel_max_idle_time_seconds: int = 120
     cluster_test: bool = False
     product_env_name: str = "center"
-    # Tianzhou's own: bounds on what peers can make grow (tianzhou/limits.py, docs/reference/limits.md).
+    # Tianzhou's own: limits of growth that peers can cause (tianzhou/limits.py, docs/reference/limits.md).
     max_connections: int = limits.CONNECTIONS.default
     max_connections_per_address: int = limits.ADDRESS_CONNECTIONS.default
     max_queues_per_topic: int = limits.QUEUES_OF_TOPIC.default
@@ -80,9 +80,9 @@ class NamesrvSettings(AuthSettings, MetricsSettings):
     proxy_protocol_trusted: str = ""  # Tianzhou's own; see remoting/gates/peer_addresses.py
     enable_remote_admin: bool = False  # Tianzhou's own; see remoting/gates/admin_gate.py
     require_signed_lookups: bool = False  # Tianzhou's own; see access/needs.py, LOOKUPS
-    metrics_prom_exporter_port: int = 5_556  # one below a broker's of the same machine
+    metrics_prom_exporter_port: int = 5_556  # one below the port of a broker on the same machine
 
-    # Accepted for the sake of existing files and tools.
+    # Accepted for compatibility with existing files and tools.
     client_request_thread_pool_nums: int = 8
     client_request_thread_pool_queue_capacity: int = 50_000
     default_thread_pool_nums: int = 16
@@ -107,12 +107,12 @@ class NamesrvSettings(AuthSettings, MetricsSettings):
 
     @property
     def kv_config_file(self) -> Path:
-        """File of the KV configuration."""
+        """Path of the KV configuration file."""
         return Path(self.kv_config_path).expanduser()
 
     @property
     def config_file(self) -> Path:
-        """File of settings changed by request."""
+        """Path of the file of settings that requests have changed."""
         return Path(self.config_store_path).expanduser()
 
     @property

@@ -1,4 +1,4 @@
-"""Order of topics: operators keep it in the KV configuration, brokers and clients get it in replies."""
+"""Order of topics: operators store it in the KV configuration, and replies send it to brokers and clients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 class TopicOrder:
-    """Order entries that fit into replies; longer ones, as a file may hold them, are left out and logged once a minute.
+    """Order entries that fit into replies. Longer entries of a file are left out and logged once a minute.
 
     Args:
         kv: the KV configuration.
-        clock: monotonic time.
+        clock: source of monotonic time.
     """
 
     def __init__(self, kv: KvConfig, clock: Clock) -> None:
@@ -28,14 +28,14 @@ class TopicOrder:
         self._log_throttle = Repeats()
 
     def table(self) -> Mapping[str, str] | None:
-        """The order of all topics, None when there is none or it is too large."""
+        """Return the order of all topics; None when there is none or it is too large."""
         table = self._kv.short_namespace(ORDER_TOPIC_CONFIG)
         if table is None and self._kv.namespace(ORDER_TOPIC_CONFIG) is not None and self._is_due("table"):
             _log.warning("%s is larger than maxKvBytes; it is not sent to brokers", ORDER_TOPIC_CONFIG)
         return table
 
     def of(self, topic: str) -> str | None:
-        """The order of a topic's queues, None when there is none or it is too long."""
+        """Return the order of a topic's queues; None when there is none or it is too long."""
         order = self._kv.short(ORDER_TOPIC_CONFIG, topic)
         if order is None and self._kv.get(ORDER_TOPIC_CONFIG, topic) is not None and self._is_due("topic"):
             _log.warning(

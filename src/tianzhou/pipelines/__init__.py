@@ -1,8 +1,8 @@
 """Ready pipelines over topics, one small file each, to run (`tianzhou pipeline NAME`) or to copy and change.
 
-Every file reads from top to bottom: what comes in, what is done with it, where it goes. `topics` is the way in and
-out that they share, `queries` waits for a streaming query. Importing this package imports neither PySpark nor PyArrow;
-the files do, but for `logs`, which needs no Spark.
+Every file reads from top to bottom: its input, its transformation, its output. All share `topics` for input and output,
+and `queries` to wait for a streaming query. Importing this package imports neither PySpark nor PyArrow. The files do,
+except `logs`, which needs no Spark.
 """
 
 FILES = (

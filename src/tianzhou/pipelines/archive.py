@@ -1,8 +1,8 @@
 """Archive: topics to Parquet by topic and day, each message exactly once, before the brokers delete it.
 
 Spark's own file sink lists the files of each micro-batch in `_spark_metadata`, so a batch that is run again after a
-crash replaces its own files; Delta and Iceberg tables note the batch in their own log. How far the archive is lies in
-its checkpoint; run it again and it goes on.
+crash replaces its own files. Delta and Iceberg tables store the batch in their own log. The archive's position is in
+its checkpoint, from which the next run continues.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def archive(
     Args:
         topics: the cluster.
         names: the topics.
-        to: the folder of the tables; `topic=…/day=…` are below it. Of an Iceberg table, the folder of the checkpoint.
-        checkpoint: the folder that keeps how far it is; None for `_checkpoint` below `to`.
-        follow: go on with what is sent later, and not only up to what is there now.
-        every: when following, how long messages are gathered for a file.
-        most: most messages in a micro-batch, which bounds memory and the work done again after a crash.
-        skip_lost: go on when messages were deleted before they were archived, instead of failing.
+        to: the folder of the tables; `topic=…/day=…` are below it. For an Iceberg table, the folder of the checkpoint.
+        checkpoint: the folder of the query's checkpoint; None for `_checkpoint` below `to`.
+        follow: whether to continue with later messages, instead of ending with the present ones.
+        every: interval between two micro-batches when following. Each writes new files.
+        most: maximum messages in a micro-batch, which limits memory and the work to repeat after a crash.
+        skip_lost: whether to skip messages that were deleted before they were archived, instead of failing.
         lake: options of `format("tianzhou_lake")`, for a Delta or Iceberg table instead of Parquet by topic and day.
     """
     rows = topics.stream(
@@ -59,7 +59,7 @@ def archive(
     if lake is None:
         writer = rows.writeStream.format("parquet").partitionBy("topic", "day").option("path", to)
     else:
-        # An Iceberg table is named by its catalog, not by a folder.
+        # The catalog names an Iceberg table, not a folder.
         place = {} if lake.get("tableFormat") == "iceberg" else {"path": to}
         writer = rows.writeStream.format("tianzhou_lake").options(**{**lake, **place})
     return started(writer, checkpoint or f"{to}/_checkpoint", follow=follow, every=every)
@@ -67,12 +67,12 @@ def archive(
 
 @dataclass
 class Archived:
-    """What an archive has done so far; call it with each progress of its query.
+    """The progress of an archive. Call it with each progress of its query.
 
     Attributes:
-        rows: messages written by this run.
-        bytes: the bytes of their bodies.
-        positions: where each queue goes on.
+        rows: number of messages that this run has written.
+        bytes: size of their bodies in bytes.
+        positions: the next offset of each queue.
     """
 
     rows: int = 0
@@ -80,7 +80,7 @@ class Archived:
     positions: Positions = field(default_factory=dict)
 
     def __call__(self, progress: Any) -> None:
-        """Add one micro-batch."""
+        """Add the figures of one micro-batch."""
         figures = progress.observedMetrics.get(FIGURES)
         if figures is not None:
             self.rows += figures["rows"] or 0

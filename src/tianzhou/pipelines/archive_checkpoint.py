@@ -1,7 +1,8 @@
 """Checkpoints of Parquet archives: one process at a time, and the table that belongs to each.
 
 Spark writes nothing for a micro-batch whose number the table's `_spark_metadata` has. With another checkpoint than the
-table's own, it would leave out the messages of such batches without an error. So this is refused before Spark starts.
+table's own, it would leave out the messages of such batches without an error. So this module rejects such a checkpoint
+before Spark starts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def last_batch(names: Iterable[str]) -> int:
 
 @contextmanager
 def held_checkpoint(to: str, checkpoint: str | None) -> Iterator[None]:
-    """Hold the checkpoint of an archive for this process; a folder that is no local path is not held.
+    """Hold the lock of an archive's checkpoint for this process. A folder that is not a local path is not locked.
 
     Args:
         to: the folder of the table.
@@ -48,7 +49,7 @@ def held_checkpoint(to: str, checkpoint: str | None) -> Iterator[None]:
     if not (is_local(to) and is_local(checkpoint or to)):
         yield
         return
-    # Symbolic links stay: Spark refuses a table whose files are listed below two folders.
+    # Do not resolve symbolic links, because Spark rejects a table whose files are listed below two folders.
     table = Path(os.path.abspath(to))  # noqa: PTH100 - see above
     place = Path(os.path.abspath(checkpoint)) if checkpoint else table / CHECKPOINT  # noqa: PTH100 - see above
     with held(place, LOCK, "archive", needed=False):

@@ -1,12 +1,12 @@
 """Changes of rows as messages: the binlog of MySQL or MariaDB, in order by primary key over all queues. Pure.
 
 A change is JSON: `{"op": "insert", "table": "shop.orders", "key": {"id": 7}, "row": {…}, "position": "…", "at": …}`.
-`op` is `snapshot`, `insert`, `update`, `delete`, whose `row` is null, or `truncate`, which has neither key nor row: it
-deletes all rows whose position is lower. An update that changes the key is a delete and an insert, since the two keys
-may be in two queues. The primary key is the sharding key, so that all changes of a row are in one queue. Values are
-those of `tianzhou.pipelines.binlog.columns`. The position in the binlog is part of the query's checkpoint. With the
-sink's default delivery a crash may repeat the last changes: `position` is unique and grows, so a reader that keeps a
-row's greatest position (as `merged_table` does) is exact.
+`op` is `snapshot`, `insert`, `update`, `delete` or `truncate`. The `row` of a `delete` is null. A `truncate` has
+neither key nor row: it deletes all rows whose position is lower. An update that changes the key is a delete and an
+insert, because the two keys may be in two queues. The primary key is the sharding key, so that all changes of a row are
+in one queue. Values are those of `tianzhou.pipelines.binlog.columns`. The position in the binlog is part of the query's
+checkpoint. With the sink's default delivery a crash may repeat the last changes. `position` is unique and grows, so a
+reader that retains a row's greatest position (as `merged_table` does) is exact.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Change:
         op: `snapshot`, `insert`, `update`, `delete` or `truncate`.
         table: `schema.table`.
         key: the primary key's columns; None for all rows.
-        row: all columns after the change, None when it is gone.
-        position: sorts as the changes happened, and is unique.
-        at: seconds since the epoch, when the server made it.
+        row: all columns after the change, None if the row is deleted.
+        position: unique text that sorts in the order of the changes.
+        at: time of the change at the server, in seconds since the epoch.
     """
 
     op: str
@@ -44,13 +44,13 @@ class Change:
     at: int
 
     def body(self) -> bytes:
-        """The change as JSON."""
+        """Return the change as JSON."""
         return orjson.dumps(vars(self))
 
     def key_text(self) -> str:
         """Return the key as text: the sharding key and the message's key.
 
-        Characters that a property of a message cannot hold, and those that part keys, are percent-encoded.
+        Separators of keys, and characters that a property of a message cannot contain, are percent-encoded.
         """
         values = () if self.key is None else self.key.values()
         return f"{_safe(self.table)}:" + ",".join(_safe(str(value)) for value in values)
@@ -66,12 +66,12 @@ def file_number(file: str) -> int:
 
 
 def position_of(file: str, offset: int, index: int = 0) -> str:
-    """Return a text that sorts as the binlog does.
+    """Return a text that sorts in the order of the binlog.
 
     Args:
-        file: name of the binlog file, whose number is behind its last dot.
-        offset: the end of the event in it.
-        index: number of the change at this place, or of the key among those of a snapshot.
+        file: name of the binlog file. Its number follows its last dot.
+        offset: the end of the event in the file.
+        index: number of the change in the event, or for a snapshot a number derived from the key.
     """
     return f"{file_number(file):010d}:{offset:012d}:{index:010d}"
 
@@ -79,15 +79,16 @@ def position_of(file: str, offset: int, index: int = 0) -> str:
 def snapshot(table: str, key: Row, row: Row, *, file: str, offset: int) -> Change:
     """Return the change for a row of a snapshot.
 
-    Rows have the number of their key and not of their turn: a snapshot that is taken again, of rows that have changed
-    meanwhile, gives each the position it had, and none that of another.
+    The position contains a number derived from the row's key, not the row's number in the snapshot. So a repeated
+    snapshot, of rows that have changed meanwhile, gives each row its former position, and no row the position of
+    another.
 
     Args:
         table: `schema.table`.
         key: the primary key's columns.
         row: all columns.
-        file: the binlog file at whose end the row was there.
-        offset: the end in it.
+        file: the binlog file at whose end the row existed.
+        offset: the end in the file.
     """
     digest = hashlib.blake2s(orjson.dumps([table, key]), digest_size=8).digest()
     return Change("snapshot", table, key, row, position_of(file, offset, int.from_bytes(digest)), 0)
@@ -99,8 +100,8 @@ def truncation(table: str, *, file: str, offset: int, index: int = 0, at: int = 
     Args:
         table: `schema.table`.
         file: the binlog file.
-        offset: the end of the event in it.
-        index: number of the change at this place.
+        offset: the end of the event in the file.
+        index: number of the change in the event.
         at: seconds since the epoch.
     """
     return Change("truncate", table, None, None, position_of(file, offset, index), at)
@@ -125,9 +126,9 @@ def changes(
         keys: the columns of its primary key.
         rows: `values`, or `before_values` and `after_values`, of each row.
         file: the binlog file.
-        offset: the end of the event in it.
+        offset: the end of the event in the file.
         at: seconds since the epoch.
-        first: changes that came before at the same place.
+        first: number of changes before these in the same event.
     """
     index = first
 

@@ -1,9 +1,9 @@
 """Change-data capture: `format("tianzhou_binlog")`, the changes of MySQL and MariaDB tables as a stream for a topic.
 
-A stream's offset is `{"from": place or null, "end": place}`, where a place is `[file, position, begun]`: the second in
-which the file was begun distinguishes it from another file of the same name. Null stands for the snapshot, which is
-read after the binlog's end was noted, so that later changes come once more. Spark logs an offset before it runs the
-batch, and the binlog does not change, so a repeated batch is the same.
+A stream's offset is `{"from": place or null, "end": place}`. A place is `[file, position, begun]`: the second in which
+the file was begun distinguishes it from another file of the same name. Null means the snapshot. The snapshot is read
+after the binlog's end was recorded, so that changes in between are sent once more. Spark logs an offset before it runs
+the batch, and the binlog does not change, so a repeated batch is the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
 SERVER_ID = 0x54490000
 Position = list[Any]
-"""A binlog file's name, an offset in it, and where it is a stream's the second in which the file was begun."""
+"""Name of a binlog file and an offset in it. A stream's place also has the second in which the file was begun."""
 PLACE_PARTS = 3
 """Number of members of a stream's place."""
 
@@ -63,14 +63,14 @@ def _tables(raw: RawOptions) -> tuple[Table, ...]:
 
 @dataclass(frozen=True)
 class Database:
-    """The database and the tables to read; pickled into tasks, so it holds no connection.
+    """The database and the tables to read. It is pickled into tasks, so it contains no connection.
 
     Attributes:
-        host: of the server.
-        port: of the server.
-        user: the user that reads.
-        password: of the user.
-        tables: `(schema, table)` of each.
+        host: host of the server.
+        port: port of the server.
+        user: name of the user that reads.
+        password: password of the user.
+        tables: `(schema, table)` of each table.
         snapshot: whether to begin with the present rows.
     """
 
@@ -83,7 +83,7 @@ class Database:
 
     @property
     def server(self) -> Server:
-        """The server, as the user who reads."""
+        """The server, with the user that reads."""
         return Server(self.host, self.port, self.user, self.password)
 
     @property
@@ -92,10 +92,10 @@ class Database:
         return SERVER_ID + hash(self.tables) % 0xFFFF
 
     def captured(self) -> dict[Table, Captured]:
-        """The tables as they are now.
+        """Return the present definitions of the tables.
 
         Raises:
-            ConfigError: one does not exist, has no primary key, or a column that cannot be captured.
+            ConfigError: a table does not exist, has no primary key, or has a column that cannot be captured.
         """
         return self.server.captured(self.tables)
 
@@ -118,7 +118,7 @@ class Database:
                 )
 
     def files(self) -> list[Position]:
-        """The binlog's files and their sizes, oldest first."""
+        """Return the binlog's files and their sizes, oldest first."""
         return [list(file) for file in self.server.files()]
 
     def place(self, position: Position) -> Position:
@@ -131,7 +131,7 @@ class Database:
 
 
 class BinlogSource(Pickled, DataSource):
-    """The data source; register it with `spark.dataSource.register(BinlogSource)`."""
+    """A data source. Register it with `spark.dataSource.register(BinlogSource)`."""
 
     @classmethod
     def name(cls) -> str:
@@ -139,7 +139,7 @@ class BinlogSource(Pickled, DataSource):
         return "tianzhou_binlog"
 
     def schema(self) -> str:
-        """The columns of the sink."""
+        """Return the columns of the sink."""
         return COLUMNS
 
     def streamReader(self, schema: StructType) -> BinlogReader:  # noqa: N802 - Spark's name
@@ -162,17 +162,17 @@ class BinlogSource(Pickled, DataSource):
 
 
 class SnapshotReader(Pickled, DataSourceReader):
-    """Reads the present rows in one task.
+    """A reader of the present rows in one task.
 
     Args:
-        database: what to read.
+        database: the database and the tables.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The rows of the tables as rows for the sink."""
+        """Yield the rows of the tables as rows for the sink."""
         del partition
         for change in rows_there(self._database, self._database.files()[-1]):
             if change.row is not None:
@@ -180,7 +180,7 @@ class SnapshotReader(Pickled, DataSourceReader):
 
 
 class Piece(InputPartition):
-    """The work of a task: the binlog between two positions, or the snapshot when there is no first one."""
+    """The work of a task: the binlog between two positions, or the snapshot if there is no first position."""
 
     def __init__(self, start: Position | None, end: Position) -> None:
         super().__init__(f"{start}-{end}")
@@ -189,10 +189,10 @@ class Piece(InputPartition):
 
 
 class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the binlog from the last micro-batch's end, in one task, because the binlog has one order.
+    """A reader of the binlog from the last micro-batch's end. It uses one task, because the binlog has one order.
 
     Args:
-        database: what to read.
+        database: the database and the tables.
     """
 
     def __init__(self, database: Database) -> None:
@@ -209,11 +209,11 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note the binlog's end, where the query stops."""
+        """Record the binlog's end, where the query stops."""
         self._target = self._database.files()[-1]
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the end of the next micro-batch, at most the end of a binlog file.
+        """Return the end of the next micro-batch. A micro-batch does not cross the end of a binlog file.
 
         Raises:
             OffsetOutOfRange: the server has deleted the file.
@@ -252,7 +252,7 @@ class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {"from": at, "end": [*end, at[2]] if end[0] == at[0] else self._database.place(end)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the one piece of a micro-batch; `end` names its beginning."""
+        """Return the one piece of a micro-batch. `end` contains its beginning."""
         return [] if start == end else [Piece(end["from"], end["end"])]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -284,10 +284,10 @@ def rows_there(database: Database, at: Position) -> Iterator[Change]:
 
 
 def changes_between(database: Database, start: Position, end: Position) -> Iterator[Change]:
-    """Yield the changes behind `start` up to `end`.
+    """Yield the changes after `start` up to `end`.
 
     Raises:
-        BinlogFailed: the database refuses, or does not send the binlog up to `end`.
+        BinlogFailed: the database rejects a request, or does not send the binlog up to `end`.
         ChangesLost: an event cannot be followed, or the server has another binlog.
     """
     tables = database.captured()
@@ -298,14 +298,14 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
             if event.kind == FORMAT and file == start[0] and event.at != start[2]:
                 raise _another_binlog(database, start, f"the file was begun at {_moment(event.at)}")
             at = [file, offset]
-            if order(at) > order(end):  # the file is over
+            if order(at) > order(end):  # The end of the file is reached.
                 break
             yield from reader.changes(event, file, offset)
             if order(at) == order(end):
                 break
             deadline = time.monotonic() + CATCH_UP_S
         if order(at) < order(end):
-            # A server counts a transaction to its binlog's size shortly before it sends it.
+            # A transaction counts for the reported size of a binlog shortly before the server sends it.
             if time.monotonic() > deadline:
                 raise BinlogFailed(
                     f"{database.host}:{database.port}: the binlog should reach {end[0]}:{end[1]}, and the server sent "
@@ -315,7 +315,10 @@ def changes_between(database: Database, start: Position, end: Position) -> Itera
 
 
 def _events_behind(database: Database, start: Position, at: Position) -> Iterator[tuple[BinlogEvent, str, int]]:
-    """Yield the events behind `at`. A server refuses an offset inside an event, as one of another binlog may be."""
+    """Yield the events after `at`.
+
+    A server rejects an offset inside an event. Such an offset can come from another binlog.
+    """
     try:
         yield from database.server.events(at[0], at[1], database.server_id)
     except BinlogFailed as error:
@@ -353,15 +356,15 @@ def capture(
     Args:
         topics: the cluster.
         target: the topic.
-        checkpoint: the folder that keeps how far it is in the binlog.
-        host: of the database.
-        port: of the database.
+        checkpoint: the folder of the query's checkpoint, with its position in the binlog.
+        host: host of the database.
+        port: port of the database.
         user: a user with the privileges REPLICATION SLAVE, SELECT and BINLOG MONITOR (MySQL: REPLICATION CLIENT and
             LOCK TABLES).
-        password: of the user.
-        tables: `schema.table` of each.
-        snapshot: begin with the present rows instead of later changes only.
-        follow: wait for later changes.
+        password: password of the user.
+        tables: `schema.table` of each table.
+        snapshot: whether to begin with the present rows, instead of later changes only.
+        follow: whether to wait for later changes.
     """
     topics.spark.dataSource.register(BinlogSource)
     rows = (

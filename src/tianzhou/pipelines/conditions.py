@@ -1,9 +1,9 @@
-"""Conditions of `--where` that need no Spark: plain comparisons of columns, which mean what they mean in Spark's SQL.
+"""Conditions of `--where` that need no Spark: plain comparisons of columns with the same meaning as in Spark's SQL.
 
-What might mean something else is not answered: then Spark is asked. So only `=`, `<>`, `IN` and `IS NULL` of texts and
-`=`, `<>`, `<`, `<=`, `>`, `>=` of whole numbers, joined by AND, OR and parentheses, are.
+All other conditions are left to Spark, because their meaning might differ. Supported are `=`, `<>`, `IN` and `IS NULL`
+of texts and `=`, `<>`, `<`, `<=`, `>`, `>=` of whole numbers, joined by AND, OR and parentheses.
 
-The tags of `pipeline rates --tags` are here as well.
+This module also parses the tags of `pipeline rates --tags`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tianzhou.filter.syntax import All, Equal, Literal, Not, OneOf, Operand, Ord
 from tianzhou.filter.syntax import Any as Either
 
 Columns = Mapping[str, type]
-"""Names of columns, and whether each is `str` or `int`."""
+"""Type of each column, `str` or `int`, by name."""
 Verdict = Callable[[Mapping[str, Any]], bool | None]
-"""Whether a row fulfils a condition; None where SQL says NULL."""
+"""Whether a row fulfils a condition; None if the result is SQL's NULL."""
 
 _ORDERS: Final[Mapping[str, Callable[[int, int], bool]]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
-# Quotes in texts, escapes and other kinds of quotes are read in other ways by Spark; so is a NOT before a comparison.
+# Spark parses escapes, quotes inside texts, other kinds of quotes, and a NOT before a comparison differently.
 _OTHERWISE: Final = re.compile(r"""''|["`\\]|\bNOT\b(?!\s+(?:IN|NULL)\b)""", re.IGNORECASE)
 _INTEGERS: Final = 1 << 31
 TAG_SEPARATOR: Final = "||"
@@ -32,14 +32,14 @@ ALL_TAGS: Final = "*"
 
 
 def outcome_tags(text: str, good: str) -> tuple[str, ...]:
-    """Return the tags of `--tags`, in their order and each once.
+    """Return the tags of `--tags` in their order. Repeated tags are returned once.
 
     Args:
-        text: tags separated by `||`, as subscriptions have them.
+        text: tags separated by `||`, as in a subscription.
         good: the tag that means success.
 
     Raises:
-        ConfigError: a tag is empty or `*`, or `good` is none of them.
+        ConfigError: a tag is empty or `*`, or `good` is not among the tags.
     """
     tags = tuple(dict.fromkeys(part.strip() for part in text.split(TAG_SEPARATOR)))
     if "" in tags or ALL_TAGS in tags:
@@ -49,10 +49,10 @@ def outcome_tags(text: str, good: str) -> tuple[str, ...]:
 
 
 def check_good(tags: Collection[str], good: str) -> None:
-    """Refuse a success that no tag means.
+    """Check that the tag for success is among the tags.
 
     Raises:
-        ConfigError: `good` is none of the tags.
+        ConfigError: it is not.
     """
     if good not in tags:
         raise ConfigError(
@@ -61,15 +61,15 @@ def check_good(tags: Collection[str], good: str) -> None:
 
 
 class _OnlySpark(Exception):
-    """The condition is not one of those that are answered here."""
+    """The condition has a form that only Spark supports."""
 
 
 def condition_of(text: str, columns: Columns) -> Callable[[Mapping[str, Any]], bool] | None:
-    """Whether a row fulfils a condition of SQL; None when only Spark can say.
+    """Return a function that evaluates a condition of SQL on a row; None if only Spark supports the condition.
 
     Args:
         text: the condition, as in `reason = 'Timeout' AND reconsumeTimes > 3`.
-        columns: the rows' columns; their names in any case, as in Spark.
+        columns: the columns of the rows. The condition may have their names in any case, as in Spark.
     """
     if _OTHERWISE.search(text):
         return None
@@ -124,7 +124,7 @@ def _column(name: str, kind: type | None, columns: Mapping[str, tuple[str, type]
 
 
 def _joined(verdicts: list[Verdict], either: bool) -> Verdict:
-    """AND, or with `either` OR, of NULLs too."""
+    """Return the AND, or with `either` the OR, of verdicts, including NULLs."""
 
     def joined(row: Mapping[str, Any]) -> bool | None:
         found = [verdict(row) for verdict in verdicts]

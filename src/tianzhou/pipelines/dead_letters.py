@@ -1,7 +1,8 @@
-"""Dead letters: what a group has given up on, counted by cause, with samples, and sent again by choice.
+"""Dead letters: messages that a group could not consume, counted by cause, with samples, and optionally sent again.
 
-RocketMQ notes the topic and the id a message had before it was retried. Why it failed is not noted: what a consumer
-adds to a message it sends back is lost. `reason` is a property that consumers set which put a message here themselves.
+RocketMQ stores the topic and the id that a message had before its retries. It does not store the reason of the failure:
+properties that a consumer adds when it sends a message back are lost. `reason` is a property of consumers that send
+messages to the dead-letter topic themselves.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from tianzhou.pipelines.topics import WHOLE, Topics, sent_again, text_body
 
 
 def dead_letters(topics: Topics, group: str, *, reasons: Sequence[str] = REASONS) -> DataFrame:
-    """The dead letters of a group: every column of the source, and what they were before.
+    """Return the dead letters of a group: every column of the source, and the original messages' topic and id.
 
-    `originTopic` and `originId` are the message's own from before it was retried, `reason` is a property.
+    `originTopic` and `originId` are those of the message before its retries. `reason` is a property.
     """
     property_of = f.col("properties").getItem
     return topics.table(dead_letter_topic(group), **WHOLE).select(
@@ -32,7 +33,7 @@ def dead_letters(topics: Topics, group: str, *, reasons: Sequence[str] = REASONS
 
 
 def counts(letters: DataFrame) -> DataFrame:
-    """Dead letters by original topic, tag, reason and deliveries; the most frequent first."""
+    """Return the number of dead letters by original topic, tag, reason and deliveries, the most frequent first."""
     return (
         letters.groupBy("originTopic", "tags", "reason", "reconsumeTimes")
         .agg(
@@ -46,7 +47,7 @@ def counts(letters: DataFrame) -> DataFrame:
 
 
 def samples(letters: DataFrame, each: int) -> DataFrame:
-    """The newest letters of each cause: `each` of every line of `counts`."""
+    """Return the newest letters of each cause: `each` letters for every row of `counts`."""
     cause = f.struct("originTopic", "tags", "reason", "reconsumeTimes")
     newest = f.array_sort(
         f.collect_list(f.struct(f.col("storeTimestamp"), f.col("msgId"), f.col("keys"), text_body().alias("body"))),
@@ -61,15 +62,15 @@ def samples(letters: DataFrame, each: int) -> DataFrame:
 
 
 def chosen(letters: DataFrame, *, ids: Sequence[str] = (), where: str | None = None) -> DataFrame:
-    """The letters that ids or a condition choose.
+    """Return the letters that match ids or a condition.
 
     Args:
-        letters: of `dead_letters`.
-        ids: ids of dead letters or of the messages they were; empty for no choice by id.
+        letters: result of `dead_letters`.
+        ids: ids of dead letters or of their original messages; empty for any.
         where: a condition of SQL over the columns, as in `reason = 'Timeout' AND reconsumeTimes > 3`.
 
     Raises:
-        ClientError: an id is none of the group's dead letters.
+        ClientError: an id belongs to none of the group's dead letters.
     """
     if where is not None:
         letters = letters.where(where)
@@ -83,14 +84,14 @@ def chosen(letters: DataFrame, *, ids: Sequence[str] = (), where: str | None = N
 
 
 def resend(topics: Topics, letters: DataFrame, to: str | None = None) -> None:
-    """Send dead letters to the members of the group that they are of, or to a topic.
+    """Send dead letters to the members of their group, or to a topic.
 
-    They stay where they are as dead letters: sending them twice is two messages each.
+    They remain dead letters. If they are sent again, they are consumed again.
 
     Args:
         topics: the cluster.
         letters: dead letters of one group.
-        to: the topic, all of whose groups get them; None for the group's retry topic.
+        to: the target topic, for all its groups; None for the group's retry topic.
     """
     if to is not None:
         topics.send(sent_again(letters, KIND, f.lit(to)))

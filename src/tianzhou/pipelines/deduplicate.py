@@ -1,8 +1,8 @@
-"""Deduplication: a topic without its repetitions, as another topic.
+"""Deduplication: a topic without repetitions, as another topic.
 
-Of messages that are equal by key, id or property, the first one goes through; others within the time are left out. The
-query's state remembers each message until the slowest queue has come to the message's store time and `within` more. So
-a message is only left out when an equal one went through, however old its queue is.
+Of messages that are equal by key, id or property, the first one is sent, and others within the time are left out. The
+query's state contains each message until the slowest queue has reached the message's store time plus `within`. So a
+message is left out only if an equal one was sent, however old its queue is.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ BY = "id, keys, body, property:NAME or json:PATH"
 
 
 def equal_by(by: str) -> Column:
-    """What makes messages equal.
+    """Return the column that equal messages have in common.
 
     Args:
-        by: `id` (the unique key its producer gave it), `keys`, `body`, `property:NAME` or `json:PATH`, the value at
-            a path of a JSON body as in `json:$.order.id`.
+        by: `id` (the unique key from its producer), `keys`, `body`, `property:NAME`, or `json:PATH` for the value at a
+            path of a JSON body, as in `json:$.order.id`.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: `by` has another form.
     """
     kind, _, name = by.partition(":")
     if by == "id":
@@ -43,14 +43,14 @@ def equal_by(by: str) -> Column:
 
 
 def deduplicated(rows: DataFrame, by: str, within: str) -> DataFrame:
-    """The first of each set of equal messages.
+    """Return the first of each set of equal messages.
 
     Args:
         rows: a stream of messages, read with `includeSlowestTimestamp=true`.
         by: see `equal_by`.
-        within: how long messages are remembered at least, as in `10 minutes`; counted by the times they were stored.
+        within: minimum time for which the state contains a message, as in `10 minutes`, by store times.
     """
-    # Messages that lack what they are compared by are all different, not all the same.
+    # A message without a value to compare is equal to no other message.
     place = f.concat_ws("@", "topic", "brokerName", "queueId", "queueOffset")
     same = f.coalesce(f.concat(f.lit("="), equal_by(by)), place)
     at = not_behind_slowest(rows, f.col("storeTimestamp"))
@@ -75,14 +75,14 @@ def deduplicate(
         topics: the cluster.
         source: the topic to read, from its oldest message on.
         target: the topic to send to.
-        checkpoint: the folder that keeps how far it is and what was seen.
+        checkpoint: the folder of the query's checkpoint, with its positions and the state.
         by: see `equal_by`.
         within: see `deduplicated`.
-        follow: go on with what is sent later.
-        most: most messages in a micro-batch.
+        follow: whether to continue with later messages.
+        most: maximum messages in a micro-batch.
 
     Raises:
-        ConfigError: `by` is none of the possible ones, or the topics are the same.
+        ConfigError: `by` is malformed, or the topics are the same.
     """
     if source == target:
         raise ConfigError(f"--to {target}: is the topic that is read; what is sent there would be read again")

@@ -1,4 +1,4 @@
-"""A checkpoint's folder, which one process has at a time; the lock goes with the process, however it ends."""
+"""The lock of a checkpoint's folder, which one process has at a time. The system releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Final
 from tianzhou.errors import ConfigError
 
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
-"""What file systems say that do not know `flock`."""
+"""Errors of file systems that do not support `flock`."""
 
 
 @contextlib.contextmanager
 def held(folder: Path, lock: str, what: str, *, needed: bool = True) -> Iterator[None]:
-    """Have a checkpoint's folder for this process.
+    """Hold the lock of a checkpoint's folder for this process.
 
     Args:
-        folder: made when missing.
-        lock: the name of the file in it that is locked.
-        what: what runs with the folder, for the error.
-        needed: False to go on where a file system knows no locks.
+        folder: the folder; created if missing.
+        lock: name of the file in it that is locked.
+        what: description of the process's work, for the error.
+        needed: whether the lock is required. False continues without a lock if the file system does not support locks.
 
     Raises:
-        ConfigError: another process has it.
-        OSError: the file system knows no locks, and one is needed.
+        ConfigError: another process has the lock.
+        OSError: the file system does not support locks, and `needed` is set.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / lock).open("w", encoding="ascii") as file:

@@ -1,8 +1,9 @@
-"""Log collection: lines of files become messages of a topic, files that are rotated are followed, nothing needs Spark.
+"""Log collection: lines of files become messages of a topic. Rotated files are followed. Needs no Spark.
 
-How far each file has been sent stands in a file of its own, written after the brokers have acknowledged: killed at any
-moment, the collector goes on with lines that were not acknowledged, and may send the last ones twice, which their
-properties `file`, `inode` and `position` tell. Lines of a file keep their order: they share a sharding key.
+The collector stores the position of each file in a file of its own, after the brokers have acknowledged the lines. If
+it is killed at any moment, it continues with the unacknowledged lines and may send the last ones twice. The properties
+`file`, `inode` and `position` identify such repetitions. Lines of a file have the same sharding key, so their order is
+preserved.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ from tianzhou.errors import ConfigError
 from tianzhou.model import Message
 
 READ_BYTES = 1 << 20
-"""A line of more bytes than this becomes several messages."""
+"""Maximum bytes of a message. A longer line becomes several messages."""
 PRINT_BYTES = 256
-"""Bytes compared, at its beginning and before the position, to know a file from another."""
+"""Maximum bytes that are compared at a file's beginning and before its position, to distinguish files."""
 QUIET_S = 2.0
-"""A last line without an end is sent when its file was rotated away and nobody has written to it for this time."""
+"""Seconds without writes after which the unterminated last line of a rotated file is sent."""
 Place = tuple[int, int]
-"""Device and inode: what stays the same when a file is renamed."""
+"""Device and inode. They do not change when a file is renamed."""
 
 
 @dataclass
 class LogFile:
-    """A file that is followed.
+    """A followed file.
 
     Attributes:
-        name: the path it had when it was found; what its lines are known by, also after it was renamed.
-        path: where it is now.
-        device: with `inode`, which file it is.
-        inode: see `device`.
-        position: the first byte that has not been sent.
-        fingerprint: of the bytes around, see `fingerprint_of`.
-        done_with: rotated away, so its last line counts as whole, ended or not.
+        name: the path at which it was found. Its lines have this name even after it was renamed.
+        path: its present path.
+        device: device of the file.
+        inode: inode of the file.
+        position: offset of the first byte that has not been sent.
+        fingerprint: digest of some of its bytes, see `fingerprint_of`.
+        done_with: whether it was rotated, so that its last line is complete even without a line feed.
     """
 
     name: str
@@ -57,25 +58,25 @@ class LogFile:
 
     @property
     def place(self) -> Place:
-        """Which file it is."""
+        """Device and inode of the file."""
         return self.device, self.inode
 
 
 @dataclass
 class Lines:
-    """Lines to send, and where their file goes on behind them."""
+    """Lines to send, and the position in their file after them."""
 
     file: LogFile
     lines: list[tuple[int, bytes]] = field(default_factory=list)
     position: int = 0
 
     def messages(self, topic: str, host: str, tags: str | None = None) -> Iterator[Message]:
-        """Each line as a message.
+        """Return each line as a message.
 
         Args:
-            topic: where it goes.
-            host: the machine it is from.
-            tags: a tag for all.
+            topic: the target topic.
+            host: name of this machine.
+            tags: a tag for all messages.
         """
         for at, line in self.lines:
             properties = {"file": self.file.name, "inode": str(self.file.inode), "position": str(at), "host": host}
@@ -83,9 +84,9 @@ class Lines:
 
 
 def fingerprint_of(file: IO[bytes], position: int) -> str | None:
-    """What distinguishes a file from its successor: a digest of its first bytes and of those before `position`.
+    """Return a digest of a file's first bytes and of its bytes before `position`; None if the file is shorter.
 
-    None when the file is shorter than that.
+    The digest distinguishes the file from its successor.
     """
     digest = hashlib.blake2s(digest_size=16)
     size = min(position, PRINT_BYTES)
@@ -99,18 +100,18 @@ def fingerprint_of(file: IO[bytes], position: int) -> str | None:
 
 
 def matching(pattern: str) -> list[str]:
-    """The paths a pattern matches, absolute or not, which `Path.glob` does not take."""
+    """Return the paths that match an absolute or relative pattern. `Path.glob` accepts no absolute patterns."""
     return glob.glob(pattern, recursive=True)  # noqa: PTH207
 
 
 class Positions:
-    """The file that keeps how far each log has been sent; one process at a time has it.
+    """The file with the positions of all logs. One process at a time may open it.
 
     Args:
         path: the file.
 
     Raises:
-        ConfigError: another process has it, or it is not one of ours.
+        ConfigError: another process has opened it, or it is not a file of positions.
     """
 
     def __init__(self, path: Path) -> None:
@@ -125,7 +126,7 @@ class Positions:
         self.is_new = not path.exists()
 
     def load(self) -> list[LogFile]:
-        """What was saved last."""
+        """Return the saved positions."""
         if self.is_new:
             return []
         try:
@@ -134,7 +135,7 @@ class Positions:
             raise ConfigError(f"--positions {self._path}: is no file of positions; give another name") from None
 
     def save(self, files: Iterable[LogFile]) -> None:
-        """Put a new state in place of the old one; either is on the disk, whatever happens."""
+        """Replace the saved positions atomically. After a crash either the old or the new state is on disk."""
         new = self._path.with_name(self._path.name + ".new")
         with new.open("w", encoding="utf-8") as file:
             json.dump({"files": [asdict(entry) for entry in files]}, file, indent=1)
@@ -144,18 +145,18 @@ class Positions:
         self.is_new = False
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._lock.close()
 
 
 class Follower:
-    """Finds the files, and what is new in them.
+    """A search for the files of some patterns, and for new lines in them.
 
     Args:
         patterns: paths with `*`, `?` and `**`.
-        positions: keeps how far each file is.
-        from_end: on the very first start, leave out what is in the files already.
-        now: seconds since the epoch.
+        positions: the file of positions.
+        from_end: whether to skip the present lines at the very first start.
+        now: returns the seconds since the epoch.
     """
 
     def __init__(
@@ -174,10 +175,10 @@ class Follower:
         self._skip = from_end and positions.is_new
 
     def poll(self) -> Iterator[Lines]:
-        """What is new, at most a megabyte of each file; call `sent` for each before taking the next."""
+        """Yield new lines, at most a megabyte per file. Call `sent` for each result before the next is requested."""
         self._look()
         behind: set[str] = set()
-        # What was rotated away comes first, and whole, before anything of the file that took its name.
+        # Rotated files come first and must be read completely before the files that replaced them.
         for file in sorted(self._files.values(), key=lambda file: not file.done_with):
             if not file.done_with and file.name in behind:
                 continue
@@ -186,7 +187,7 @@ class Follower:
                 behind.add(file.name)
 
     def sent(self, lines: Lines) -> None:
-        """The lines are acknowledged: keep that."""
+        """Save the position after acknowledged lines."""
         file = lines.file
         file.position = lines.position
         file.fingerprint = fingerprint_of(self._open[file.place], file.position) or ""
@@ -198,7 +199,7 @@ class Follower:
             handle.close()
         self._open.clear()
 
-    # --- which files there are
+    # --- the files
 
     def _look(self) -> None:
         wanted = dict(self._stats(path for pattern in self._patterns for path in matching(pattern)))
@@ -232,7 +233,7 @@ class Follower:
                 yield (found.st_dev, found.st_ino), path
 
     def _siblings(self) -> Iterator[str]:
-        """Where a followed file may have been renamed or copied to: beside it, its name and something more."""
+        """Return paths to which a followed file may have been renamed or copied: its name with a suffix."""
         for name in {file.name for file in self._files.values()}:
             yield from matching(glob.escape(name) + "*")
 
@@ -247,7 +248,7 @@ class Follower:
         return file
 
     def _copied_from(self, path: str, known: Iterable[Place]) -> LogFile | None:
-        """The followed file this new one is a copy of, as `copytruncate` makes them."""
+        """Return the followed file of which this new file is a copy, as `copytruncate` makes them."""
         for place in known:
             file = self._files[place]
             if file.position and path.startswith(file.name) and path != file.name and self._begins_as(path, file):
@@ -263,7 +264,7 @@ class Follower:
             return False
 
     def _gone(self, file: LogFile) -> None:
-        """Deleted: what an open handle still gives is read, then it is forgotten."""
+        """Mark a deleted file. Its remaining bytes are read through an open handle, then it is dropped."""
         file.done_with = True
         handle = self._open.get(file.place)
         if handle is None or handle.seek(0, os.SEEK_END) <= file.position:
@@ -281,7 +282,10 @@ class Follower:
         return handle is None or fingerprint_of(handle, file.position) == file.fingerprint
 
     def _truncated(self, file: LogFile, others: Iterable[str]) -> None:
-        """Emptied in place: what is left is read from its copy, if there is one, then the file from its start."""
+        """Handle a file that was truncated.
+
+        The unread bytes are read from its copy, if there is one. The file is then read from its start.
+        """
         for path in others:
             if path != file.path and self._begins_as(path, file):
                 found = Path(path).stat()
@@ -289,7 +293,7 @@ class Follower:
                 break
         file.position, file.fingerprint = 0, ""
 
-    # --- what is in them
+    # --- the lines
 
     def _handle(self, file: LogFile) -> IO[bytes] | None:
         if file.place not in self._open:
@@ -298,7 +302,7 @@ class Follower:
             except OSError:
                 return None
             found = os.fstat(handle.fileno())
-            if (found.st_dev, found.st_ino) != file.place:  # renamed this very moment; the next look finds it
+            if (found.st_dev, found.st_ino) != file.place:  # It was renamed at this moment. The next search finds it.
                 handle.close()
                 return None
             self._open[file.place] = handle
@@ -323,5 +327,5 @@ class Follower:
         return Lines(file, lines, at)
 
     def _is_quiet(self, handle: IO[bytes]) -> bool:
-        """Whether its writer has let go of a file that was rotated away, as far as anyone can tell."""
+        """Whether the writer of a rotated file has probably closed it."""
         return self._now() - os.fstat(handle.fileno()).st_mtime >= QUIET_S

@@ -1,6 +1,6 @@
 """Merged table: the changes in a topic (see `binlog_changes`) as a Delta table that equals the database's.
 
-Of all changes of a key the one with the greatest position counts, unless the table was emptied after it. Each
+Of all changes of a key the one with the greatest position counts, unless the table was truncated after it. Each
 micro-batch is one MERGE into the table (see `tianzhou.spark.lake.merging`).
 """
 
@@ -26,13 +26,13 @@ from tianzhou.spark.lake.tables import Batch
 from tianzhou.spark.rows.schema import arrow_schema
 
 RETENTION = dt.timedelta(days=7)
-"""Default time for which replaced files and the keys of deleted rows are kept."""
+"""Default time for which replaced files and the keys of deleted rows are retained."""
 TRUNCATED = "_truncated"
-"""Name of the file with the position at which the database's table was emptied last."""
+"""Name of the file with the position of the last truncation of the database's table."""
 
 
 def newest(rows: DataFrame) -> DataFrame:
-    """Return of the changes of each key the one with the greatest position."""
+    """Return the change with the greatest position of each key."""
     columns = [name for name in rows.columns if name != "_key"]
     return (
         rows.groupBy("_key")
@@ -42,17 +42,18 @@ def newest(rows: DataFrame) -> DataFrame:
 
 
 def changes_of(rows: DataFrame, table: str, schema: StructType) -> DataFrame:
-    """Return messages as rows of the table, with `_key`, `_position`, `_deleted` and `_truncates` beside them."""
+    """Return messages as rows of the table, with the columns `_key`, `_position`, `_deleted` and `_truncates`."""
     return typed_rows(rows, table, schema)
 
 
 def settled(changes: DataFrame, to: Path, rows: Callable[[], DataFrame]) -> DataFrame:
-    """Return the changes that count, and a deletion of each row that a truncation among them deletes.
+    """Return the valid changes, and a deletion of each row that a truncation among the changes deletes.
 
-    The position of the last truncation is kept beside the table: other queues may hold older changes that come later.
+    The position of the last truncation is stored beside the table, because other queues may deliver older changes
+    later.
 
     Args:
-        changes: of `changes_of`.
+        changes: result of `changes_of`.
         to: the table's folder.
         rows: returns the rows of the table, with `_key` and `_position`.
     """
@@ -68,12 +69,12 @@ def settled(changes: DataFrame, to: Path, rows: Callable[[], DataFrame]) -> Data
 
 
 def without_truncated(changes: DataFrame, rows: DataFrame | None, truncated: str) -> DataFrame:
-    """Return changes that hold when a table was emptied at a position.
+    """Return the changes that are valid after a truncation at a position, and deletions of older rows.
 
     Args:
         changes: the changes.
-        rows: the rows of the table with `_key` and `_position`; None when older ones are known to be deleted.
-        truncated: the position; older changes do not count, and older rows are deleted.
+        rows: the rows of the table with `_key` and `_position`; None if older rows are known to be deleted.
+        truncated: the position. Older changes are dropped, and older rows are deleted.
     """
     kept = changes.where(f.col("_position") > truncated)
     if rows is None:
@@ -85,20 +86,20 @@ def without_truncated(changes: DataFrame, rows: DataFrame | None, truncated: str
 
 
 def truncated_at(to: Path) -> str:
-    """The position at which the table was emptied; empty when it never was."""
+    """Return the position of the last truncation; empty without one."""
     mark = to / TRUNCATED
     return mark.read_text(encoding="utf-8") if mark.exists() else ""
 
 
 def remember_truncated(to: Path, position: str) -> None:
-    """Keep the position at which the table was emptied, for older changes that other queues still hold."""
+    """Store the position of a truncation, so that older changes of other queues are dropped later."""
     mark = to / f"{TRUNCATED}.new"
     mark.write_text(position, encoding="utf-8")
     mark.replace(to / TRUNCATED)
 
 
 def is_merged(to: str) -> bool:
-    """Whether a folder holds a table."""
+    """Whether a folder contains a table."""
     return (Path(to) / "_delta_log").is_dir()
 
 
@@ -106,7 +107,7 @@ def merged(spark: SparkSession, to: str) -> DataFrame:
     """Return the table in its current version.
 
     Raises:
-        ConfigError: nothing was merged into the folder yet.
+        ConfigError: the folder contains no merged table.
     """
     if not is_merged(to):
         raise ConfigError(f"{to}: holds no merged table yet; make one with: tianzhou pipeline merge")
@@ -129,22 +130,22 @@ def merge(
     Args:
         topics: the cluster.
         source: the topic of `binlog_changes`.
-        to: folder of the table, on a disk that all of Spark sees.
-        table: `schema.table` as the changes name it.
-        schema: its columns as Spark writes them, `id INT, name STRING`.
-        retention: time for which replaced files and the keys of deleted rows are kept.
-        follow: continue with later changes.
+        to: folder of the table, on a disk that all Spark processes share.
+        table: `schema.table` as in the changes.
+        schema: its columns in Spark's notation, `id INT, name STRING`.
+        retention: how long replaced files and the keys of deleted rows are retained.
+        follow: whether to continue with later changes.
         most: maximum number of changes in a micro-batch.
 
     Raises:
-        ConfigError: the columns are no schema, the folder holds a table of other columns, or deltalake is missing.
+        ConfigError: the schema is malformed, the folder contains a table of other columns, or deltalake is missing.
     """
     spark = topics.spark
     try:
         columns = spark.createDataFrame([], schema).schema
     except Exception as error:
         raise ConfigError(f"--schema {schema!r}: expected columns and types, as in 'id INT, name STRING'") from error
-    open_table(parse_lake({"path": to}))  # an error here names the package to install
+    open_table(parse_lake({"path": to}))  # The error names a missing package.
     from tianzhou.spark.lake.merging import MAINTENANCE_BATCHES, MergedDelta
 
     if ticked := [name for name in columns.names if "`" in name]:

@@ -1,8 +1,8 @@
-"""Order time-outs: orders that were not paid in time, by joining two topics in a state with timers.
+"""Order time-outs: orders that were not paid in time, found by a join of two topics in a state with timers.
 
-An example to copy: `{"order": "7"}` in one topic, `{"order": "7"}` in another when it is paid. Both are read by one
-query: a state waits per order, and its timer fires when the watermark passes it. The watermark follows the slowest
-queue. With `by_clock` the timer fires by Spark's clock, also when nothing is sent.
+An example to copy: `{"order": "7"}` in one topic, `{"order": "7"}` in another when it is paid. One query reads both
+topics. It has a state per order, whose timer fires when the watermark passes it. The watermark follows the slowest
+queue. With `by_clock` the timer fires by Spark's clock, even if no messages are sent.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ RESULT = "order STRING, outcome STRING, ordered TIMESTAMP, paid TIMESTAMP"
 
 
 class Waiting(StatefulProcessor):
-    """What one order waits for.
+    """The state of one order.
 
     Args:
-        timeout_ms: how long an order may stay unpaid.
-        grace_ms: with timers by the clock, how much later than its time, or than the reading of an order, a timer
-            fires; None for timers by the watermark.
+        timeout_ms: time in ms for which an order may remain unpaid.
+        grace_ms: for timers by the clock, time in ms by which a timer fires after its due time, or after the order was
+            read; None for timers by the watermark.
     """
 
     def __init__(self, timeout_ms: int, grace_ms: int | None = None) -> None:
@@ -47,12 +47,12 @@ class Waiting(StatefulProcessor):
         self._grace_ms = grace_ms
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Spark's: make the state."""
+        """Create the state. Called by Spark."""
         self._handle = handle
         self._seen = handle.getValueState("seen", "ordered BIGINT, paid BIGINT")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Spark's: orders and payments of one key."""
+        """Process orders and payments of one key. Called by Spark."""
         ordered, paid = self._seen.get() or (None, None)
         before = ordered if ordered is not None else paid
         for row in rows:
@@ -76,12 +76,12 @@ class Waiting(StatefulProcessor):
         due_ms = began_ms + self._timeout_ms
         if self._grace_ms is None:
             return due_ms
-        # A query that was down reads orders whose time is over before it reads their payments.
+        # After downtime the query reads overdue orders before it reads their payments.
         now_ms: int = timer_values.getCurrentProcessingTimeInMs()
         return max(due_ms, now_ms) + self._grace_ms
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Spark's: time is over for an order, or for a payment whose order never came."""
+        """Process an order that timed out, or a payment without an order. Called by Spark."""
         del timerValues, expiredTimerInfo
         seen = self._seen.get()
         if seen is None:
@@ -93,13 +93,13 @@ class Waiting(StatefulProcessor):
     def _stop_timer(self, before_ms: int | None) -> None:
         if before_ms is None:
             return
-        # By the clock a timer's time depends on when its order was read, which the state does not have.
+        # By the clock a timer's time depends on when its order was read, which is not in the state.
         times_ms = [before_ms + self._timeout_ms] if self._grace_ms is None else list(self._handle.listTimers())
         for due_ms in times_ms:
             self._handle.deleteTimer(due_ms)
 
     def close(self) -> None:
-        """Spark's: nothing to close."""
+        """Do nothing. Called by Spark."""
 
 
 def _result(key: Any, outcome: str, ordered: int | None, paid: int | None) -> Row:
@@ -119,17 +119,18 @@ def outcomes(
     time: str = STORE,
     by_clock: bool = False,
 ) -> DataFrame:
-    """One row per order: `paid`, `timed out`, or `no order` for a payment without one.
+    """Return one row per order: `paid`, `timed out`, or `no order` for a payment without one.
 
     Args:
-        rows: messages of both topics, as a stream; by the store's time read with `includeSlowestTimestamp=true`.
-        orders: the topic of the orders; all else are payments.
+        rows: a stream of messages of both topics. For the time STORE it must be read with
+            `includeSlowestTimestamp=true`.
+        orders: the topic of the orders. Messages of other topics are payments.
         key: JSON path of the order's id.
-        timeout_s: how long an order may stay unpaid.
-        late: how much later than others a message may come and still count; with `by_clock`, how much later than its
-            time an order times out.
+        timeout_s: time in seconds for which an order may remain unpaid.
+        late: time by which a message may be later than others and still count; with `by_clock`, time by which an order
+            times out after its due time.
         time: STORE or BORN: the time of orders and payments.
-        by_clock: time orders out by Spark's clock instead of the watermark. Rows need not have `slowestTimestamp`.
+        by_clock: whether timers use Spark's clock instead of the watermark. Then rows need not have `slowestTimestamp`.
     """
     at = time_of(rows, time)
     chosen = rows.select(
@@ -163,20 +164,20 @@ def order_timeouts(
     by_clock: bool = False,
     follow: bool = False,
 ) -> StreamingQuery:
-    """Start watching; outcomes become JSON messages of a topic, tagged `paid`, `timed-out` or `no-order`.
+    """Start the query. Outcomes become JSON messages of a topic, tagged `paid`, `timed-out` or `no-order`.
 
     Args:
         topics: the cluster.
         orders: the topic of the orders.
         payments: the topic of the payments.
-        to: the topic the outcomes are sent to; their key is the order's id.
-        checkpoint: the folder that keeps how far it is, and the state.
+        to: the topic of the outcomes; their key is the order's id.
+        checkpoint: the folder of the query's checkpoint, with its positions and the state.
         key: see `outcomes`.
         timeout_s: see `outcomes`.
         late: see `outcomes`.
         time: see `outcomes`.
         by_clock: see `outcomes`; only with `follow`, because such a query never has all outcomes.
-        follow: go on with what is sent later.
+        follow: whether to continue with later messages.
     """
     by_slowest = BY_SLOWEST if time == STORE and not by_clock else {}
     rows = topics.stream(orders, payments, startingOffsets="earliest", **by_slowest)
@@ -188,7 +189,7 @@ def order_timeouts(
     )
     conf = topics.spark.conf
     before = conf.get(PROVIDER) or STATE_STORE
-    conf.set(PROVIDER, STATE_STORE)  # timers need it; a query keeps the settings it was started with
+    conf.set(PROVIDER, STATE_STORE)  # Timers need it. A query uses the settings of its start.
     try:
         return topics.start(lines, checkpoint, topic=to, follow=follow)
     finally:

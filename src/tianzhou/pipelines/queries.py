@@ -13,14 +13,14 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 TRIES = 5
-"""Starts without progress of a query that Spark gives up because a process was slow."""
+"""Maximum starts without progress of a query that Spark fails because a process started too slowly."""
 TOO_SLOW = "Python worker failed to connect back"
 SENT = "sent"
-"""The observed figure that says how many rows a micro-batch sent; `Topics.start` makes it."""
+"""Name of the observed figure with the number of rows that a micro-batch sent. `Topics.start` defines it."""
 
 
 def wait(query: StreamingQuery, each: Callable[[Any], None] = lambda _: None) -> None:
-    """Wait until the query ends; a query whose waiter is interrupted is stopped.
+    """Wait until the query ends. Stop the query if the wait is interrupted.
 
     Args:
         query: a started query.
@@ -42,10 +42,10 @@ def wait(query: StreamingQuery, each: Callable[[Any], None] = lambda _: None) ->
 
 
 def run(start: Callable[[], StreamingQuery], each: Callable[[Any], None] = lambda _: None) -> None:
-    """Start a query and wait until it ends; start it again when a Python process was too slow for Spark.
+    """Start a query and wait until it ends. Start it again if Spark failed it because a Python process was too slow.
 
-    Spark gives a Python process that it has started ten seconds to report, whatever else the machine is doing. A query
-    that is started again goes on from its checkpoint.
+    Spark gives a new Python process ten seconds to connect, whatever the load of the machine. A restarted query
+    continues from its checkpoint.
 
     Args:
         start: starts the query.
@@ -73,7 +73,7 @@ def run(start: Callable[[], StreamingQuery], each: Callable[[Any], None] = lambd
 
 
 class _News:
-    """New progress of a query. Reading the last one is cheap, reading all that Spark remembers is not."""
+    """New progress of a query. Reading the last progress is cheap, reading all that Spark remembers is not."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
@@ -82,27 +82,27 @@ class _News:
 
     def __call__(self) -> list[Any]:
         last = self._query.lastProgress
-        # Times of one format, which are in order as texts.
+        # Timestamps have one format, so their texts sort by time.
         if last is None or last.timestamp <= self._reported:
             return []
         known = self._batch is not None and last.batchId <= self._batch + 1
         found = [last] if known else [one for one in self._query.recentProgress if one.timestamp > self._reported]
         self._reported = max(one.timestamp for one in found)
-        # A query that waits reports the batch that is to come, too.
+        # A waiting query also reports the next batch.
         self._batch = max((one.batchId for one in found if "addBatch" in one.durationMs), default=self._batch)
         return found
 
 
 class Rows:
-    """Counts the rows of a query's micro-batches; call it with each progress.
+    """A counter of the rows of a query's micro-batches. Call it with each progress.
 
     Attributes:
-        count: rows read.
-        sent: rows sent.
-        late: rows that a state dropped because they were older than its watermark.
+        count: number of rows read.
+        sent: number of rows sent.
+        late: number of rows that a state dropped because they were older than its watermark.
 
     Args:
-        advance: called with the rows read so far.
+        advance: called with the number of rows read so far.
     """
 
     def __init__(self, advance: Callable[[int], None] = lambda _: None) -> None:

@@ -1,7 +1,8 @@
-"""Replay: messages of a time sent again to a topic, at a bounded rate.
+"""Replay: messages of a period sent again to a topic, at a limited rate.
 
-Keys, tags, sharding keys and properties stay; `origin_kind=replay`, `origin_topic`, `origin_id` and `origin_place` say
-what each message was. How far a replay is lies in its checkpoint: interrupted, it goes on; finished, it sends nothing.
+Keys, tags, sharding keys and properties are preserved. `origin_kind=replay`, `origin_topic`, `origin_id` and
+`origin_place` identify the original message. The position of a replay is in its checkpoint: an interrupted replay
+continues from it, and a finished one sends no messages.
 """
 
 from __future__ import annotations
@@ -36,28 +37,28 @@ def replay(
     where: str | None = None,
     per_second: int | None = None,
 ) -> StreamingQuery:
-    """Start sending a topic's messages again, up to what is there now.
+    """Start sending a topic's messages again, up to the present ends of its queues.
 
     Args:
         topics: the cluster.
         source: the topic to read.
         target: the topic to send to, which may be the same.
-        checkpoint: the folder that keeps how far it is.
-        since_ms: stored at or after this time, milliseconds since the epoch; None for the oldest on.
-        until_ms: stored before this time; None for all there are now.
-        until_offsets: the offset behind the last message to send, by broker name and queue id; a queue that is not
-            named sends nothing. None for all messages. A replay into its own topic needs it when it is run again.
+        checkpoint: the folder of the query's checkpoint.
+        since_ms: earliest store time, milliseconds since the epoch; None for the oldest message.
+        until_ms: store time before which messages are sent; None for all present messages.
+        until_offsets: the offset after the last message to send, by broker name and queue id. Queues without an offset
+            are not sent. None for all messages. A repeated replay into its own topic needs it.
         tags: a tag expression.
         where: a condition of SQL over the columns, as in `keys = 'order-7'`.
-        per_second: most messages in a second, sent evenly. Exactly once, what comes in a second becomes visible
-            together.
+        per_second: maximum messages per second, sent evenly. With exactly-once delivery, the messages of a second
+            become visible together.
     """
     rows = topics.stream(
         source,
         startingOffsets="earliest" if since_ms is None else None,
         startingTimestamp=since_ms,
         tags=tags,
-        # Bounds what comes twice after a crash, and what becomes visible at once.
+        # Limits the messages that are repeated after a crash, or that become visible together.
         maxOffsetsPerTrigger=per_second,
         **WHOLE,
     )
@@ -72,7 +73,7 @@ def replay(
     again = sent_again(rows, KIND, f.lit(target))
     if per_second is None:
         return topics.start(again, checkpoint)
-    # One task, for the bound is that of a task.
+    # Use one task, because the limit applies to each task.
     again = again.coalesce(1)
     if topics.exactly_once:
         return topics.start(again.mapInArrow(a_second_each, again.schema), checkpoint)
@@ -84,12 +85,12 @@ def a_second_each(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
-    """Hand the rows of a micro-batch on, but let it last a second, so that the one before has had its own.
+    """Return the rows of a micro-batch, and let it last a second, so that batches do not exceed the rate.
 
     Args:
         batches: the rows.
-        now: seconds.
-        sleep: waits; takes seconds.
+        now: returns the seconds of a clock.
+        sleep: waits for a number of seconds.
     """
     began, rows = now(), 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""How an archive stands against the brokers' retention: what it has not got yet, and how long it still has."""
+"""Lag of an archive compared with the brokers' retention: unarchived messages, and the time left to archive them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class ArchiveStanding:
-    """Where an archive stands.
+    """The state of an archive.
 
     Attributes:
-        behind: messages that are not archived yet.
-        oldest_ms: when the oldest of them was stored; None when there is none.
-        kept_ms: how long the brokers keep messages, the shortest of them; None when none reports it.
+        behind: number of messages that are not archived yet.
+        oldest_ms: store time of the oldest of them; None if there are none.
+        kept_ms: shortest retention of the brokers in ms; None if no broker reports it.
     """
 
     behind: int
@@ -29,7 +29,7 @@ class ArchiveStanding:
     kept_ms: int | None
 
     def left_ms(self, now_ms: int) -> int | None:
-        """How long until a message may be deleted that is not archived; None when no broker reports a retention."""
+        """Return the ms until an unarchived message may be deleted; None if no broker reports a retention."""
         if self.kept_ms is None:
             return None
         oldest = now_ms if self.oldest_ms is None else self.oldest_ms
@@ -37,12 +37,12 @@ class ArchiveStanding:
 
 
 async def standing(admin: Admin, topics: Iterable[str], positions: Mapping[MessageQueue, int]) -> ArchiveStanding:
-    """Ask the brokers how an archive stands.
+    """Query the brokers for the state of an archive.
 
     Args:
-        admin: asks them.
-        topics: what is archived.
-        positions: where each queue goes on; a queue that is not in it has not been begun.
+        admin: the client for the brokers.
+        topics: the archived topics.
+        positions: the next offset of each queue; a missing queue has not been begun.
     """
     behind, oldest = 0, []
     for topic in topics:

@@ -1,8 +1,8 @@
-"""Success rate: of the messages of a topic, how many say that something worked, per window of time.
+"""Success rate: the part of a topic's messages that report success, per window of time.
 
-An example to copy: `{"status": "ok", "merchant": "m1"}` in, one line per window and group out. Instead of a field of
-JSON the tag may say how it went. Windows count by the time a message was stored, or by the producer's time, and are
-final once the watermark has passed them, so each is sent once.
+An example to copy: `{"status": "ok", "merchant": "m1"}` in, one row per window and group out. The tag may contain the
+result instead of a field of JSON. A window counts messages by their store time, or by the producer's time. It is final
+once the watermark has passed it, so each window is sent once.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def success_rates(
     time: str = STORE,
     tags: Collection[str] = (),
 ) -> DataFrame:
-    """One row per window and group: messages, how many succeeded, the rate.
+    """Return one row per window and group: number of messages, number of successes, and the rate.
 
     Args:
-        rows: messages; those of a stream by the store's time are read with `includeSlowestTimestamp=true`.
-        status: JSON path of what says how it went, as in `$.status`.
+        rows: messages. A stream for the time STORE must be read with `includeSlowestTimestamp=true`.
+        status: JSON path of the result, as in `$.status`.
         good: the value that means success.
-        by: JSON path of what to group by, None for all together.
+        by: JSON path of the group, None for one group.
         window: length of a window, as in `1 minute`.
-        late: how much later than others a message may come and still count.
-        time: STORE or BORN: the time that decides about a message's window.
-        tags: the tags that say how it went, instead of a field of JSON; messages with other tags do not count.
+        late: time by which a message may be later than others and still count.
+        time: STORE or BORN: the time that determines a message's window.
+        tags: the tags that are results, instead of a field of JSON. Messages with other tags do not count.
 
     Raises:
-        ConfigError: a path does not begin with `$`, or `good` is none of the tags.
+        ConfigError: a path does not begin with `$`, or `good` is not among the tags.
     """
     for option, path in (("--status", status), ("--group-by", by)):
         if path is not None and not path.startswith("$"):
@@ -64,7 +64,7 @@ def success_rates(
         marked.groupBy(f.window(AT, window).alias("window"), "group")
         .agg(
             f.count(f.lit(1)).alias("messages"),
-            # A message that does not say how it went has not succeeded.
+            # A message without a result is not a success.
             f.count_if(f.coalesce(f.col("outcome") == good, f.lit(False))).alias("succeeded"),
         )
         .select(
@@ -93,13 +93,13 @@ def success_rate(
     tags: Collection[str] = (),
     follow: bool = False,
 ) -> StreamingQuery:
-    """Start counting; finished windows become JSON messages of a topic.
+    """Start counting. Finished windows become JSON messages of a topic.
 
     Args:
         topics: the cluster.
         source: the topic to read, from its oldest message on.
-        to: the topic the windows are sent to; their key is the group.
-        checkpoint: the folder that keeps how far it is.
+        to: the topic of the windows; their key is the group.
+        checkpoint: the folder of the query's checkpoint.
         status: see `success_rates`.
         good: see `success_rates`.
         by: see `success_rates`.
@@ -107,12 +107,12 @@ def success_rate(
         late: see `success_rates`.
         time: see `success_rates`.
         tags: see `success_rates`.
-        follow: go on with what is sent later.
+        follow: whether to continue with later messages.
 
     Raises:
-        ConfigError: a path does not begin with `$`, or `good` is none of the tags.
+        ConfigError: a path does not begin with `$`, or `good` is not among the tags.
     """
-    # Brokers leave out messages with other tags, which a stream would else read and drop.
+    # Let brokers filter by tag. Otherwise the stream would read messages with other tags and drop them.
     wanted = TAG_SEPARATOR.join(tags) or None
     options = BY_SLOWEST if time == STORE else {}
     rows = topics.stream(source, startingOffsets="earliest", tags=wanted, **options)

@@ -1,4 +1,4 @@
-"""Topics as tables and streams of one cluster: how every pipeline reads and writes."""
+"""Topics of one cluster as tables and streams: the input and output of every pipeline."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tianzhou.pipelines.queries import SENT
 from tianzhou.spark.sink.options import EXACTLY_ONCE
 
 WHOLE = {"includeProperties": True, "includeMetadata": True}
-"""Options of the source for messages with all that is known of them; a query that asks for less is quicker."""
+"""Options of the source for messages with all columns. A query with fewer columns is faster."""
 INTERVAL = "1 second"
-"""How often a query that follows its topic looks for new messages."""
+"""Interval at which a query that follows its topic checks for new messages."""
 
 
 class Topics:
-    """Reads and writes topics through one set of name servers.
+    """A reader and writer of topics through one set of name servers.
 
     Args:
         spark: the session.
         namesrv: name servers, `host:port` joined by `;`.
-        tls: whether to speak TLS; None leaves it to the environment.
-        tls_config_file: where RocketMQ's `tls.*` keys are; None leaves that to the environment.
-        access_key: the account that requests are signed for; None takes the environment's.
-        secret_key: its secret.
-        namespace: wraps the names of topics and groups.
-        delivery: the sink's option of that name, None for its default.
+        tls: whether to use TLS; None for the setting in the environment.
+        tls_config_file: path of a file with RocketMQ's `tls.*` keys; None for the path in the environment.
+        access_key: the account that signs requests; None for that of the environment.
+        secret_key: secret of the account.
+        namespace: prefix of the names of topics and groups.
+        delivery: the sink's option `delivery`, None for its default.
         corrupt_bodies: the source's option `corruptBodies`, None for its default.
-        store: read the files of a store in this folder instead of asking brokers; writing goes to brokers as ever.
+        store: folder of a store whose files are read instead of brokers. Writes go to brokers.
     """
 
     def __init__(
@@ -66,16 +66,19 @@ class Topics:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether what is sent becomes visible a batch at a time, and once."""
+        """Whether messages become visible exactly once, together with their micro-batch."""
         return (self._sink["delivery"] or "").lower() == EXACTLY_ONCE
 
     def table(self, *topics: str, **options: Any) -> DataFrame:
-        """What the topics hold now; `options` are those of `spark.read.format("tianzhou")`, None leaves one out."""
+        """Return the present messages of topics as a table.
+
+        `options` are those of `spark.read.format("tianzhou")`. An option of None is left out.
+        """
         name, where = self._source
         return self.spark.read.format(name).options(**_set({**where, "subscribe": ",".join(topics), **options})).load()
 
     def stream(self, *topics: str, **options: Any) -> DataFrame:
-        """The topics as a stream; `options` are those of `spark.readStream.format("tianzhou")`."""
+        """Return topics as a stream. `options` are those of `spark.readStream.format("tianzhou")`."""
         name, where = self._source
         options = _set({**where, "subscribe": ",".join(topics), **options})
         return self.spark.readStream.format(name).options(**options).load()
@@ -87,14 +90,14 @@ class Topics:
     def start(
         self, rows: DataFrame, checkpoint: str, *, topic: str | None = None, follow: bool = False, **options: Any
     ) -> StreamingQuery:
-        """Send the rows of a stream.
+        """Start sending the rows of a stream.
 
         Args:
-            rows: the columns of the sink.
+            rows: rows with the columns of the sink.
             checkpoint: see `started`.
-            topic: where rows without a `topic` column go.
+            topic: topic of rows without a column `topic`.
             follow: see `started`.
-            options: further ones of the sink, None leaves one out.
+            options: further options of the sink. An option of None is left out.
         """
         rows = rows.observe(SENT, f.count(f.lit(1)).alias("rows"))
         writer = rows.writeStream.format("tianzhou").options(**_set({**self._sink, "topic": topic, **options}))
@@ -108,20 +111,20 @@ def _set(options: dict[str, Any]) -> dict[str, Any]:
 def started(
     writer: DataStreamWriter, checkpoint: str, *, follow: bool = False, every: str = INTERVAL
 ) -> StreamingQuery:
-    """Start a query that ends with what is there now, or follows its topics.
+    """Start a query that ends with the present messages, or follows its topics.
 
     Args:
-        writer: what it writes, and where.
-        checkpoint: the folder that keeps how far it is.
-        follow: go on with what is sent later, and not only up to what is there now.
-        every: how often a query that follows looks for new messages.
+        writer: the writer of the stream.
+        checkpoint: the folder of the query's checkpoint.
+        follow: whether to continue with later messages, instead of ending with the present ones.
+        every: interval at which a query that follows checks for new messages.
     """
     writer = writer.option("checkpointLocation", checkpoint)
     return (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
 
 
 def text_body() -> Column:
-    """A message's body as text."""
+    """Return a message's body as text."""
     return f.col("body").cast("string")
 
 
@@ -132,7 +135,7 @@ def made_at(rows: DataFrame) -> Column:
 
 
 def user_properties() -> Column:
-    """Return the properties that the sender set, without the system's properties, which no sender may set."""
+    """Return the properties that the sender set, without the system's properties."""
     return f.map_filter(
         f.coalesce("properties", f.create_map().cast("map<string,string>")),
         lambda name, _: ~name.isin(*sorted(RESERVED | RAW_TIMES)),
@@ -140,16 +143,16 @@ def user_properties() -> Column:
 
 
 def sent_again(rows: DataFrame, kind: str, topic: Column, retry_of: Column | None = None) -> DataFrame:
-    """Return messages as rows of the sink: body, keys, tag, sharding key and the sender's properties as they were.
+    """Return messages as rows of the sink, with the same body, keys, tag, sharding key and sender's properties.
 
     The properties `origin_kind` (the argument), `origin_topic`, `origin_id` and `origin_place` (`broker:queue@offset`)
-    have the place of each message. A delay has passed and is left out.
+    identify the original message. A delay has passed and is left out.
 
     Args:
         rows: messages with all columns of the source.
         kind: value of `origin_kind`.
-        topic: the topic they go to.
-        retry_of: the topic that members of a group take for the message's topic, when `topic` is their retry topic.
+        topic: the target topic.
+        retry_of: the topic that members of a group are to see as the message's topic, if `topic` is their retry topic.
     """
     place = f.format_string("%s:%d@%d", "brokerName", "queueId", "queueOffset")
     origin = f.create_map(

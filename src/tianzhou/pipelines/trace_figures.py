@@ -1,7 +1,7 @@
-"""Figures of message trace: how long sends and handlers take and how many succeed, by topic and group.
+"""Figures of message trace: duration and success of sends and handlers, by topic and group.
 
-Clients with `trace=True` (`enableMsgTrace` in Java) note what they send and consume in the topic RMQ_SYS_TRACE_TOPIC:
-records end with U+0002, fields with U+0001 (wire.md §13). Spark takes them apart, with no Python step per message.
+Clients with `trace=True` (`enableMsgTrace` in Java) write their sends and deliveries to the topic RMQ_SYS_TRACE_TOPIC.
+Records end with U+0002, fields with U+0001 (wire.md §13). Spark splits them, without a Python step per message.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PERCENTILES = (0.5, 0.95, 0.99)
 
 
 def records(topics: Topics, *, topic: str = TRACE_TOPIC, **options: Any) -> DataFrame:
-    """The records of the trace topic, one a row: `kind` and `fields`.
+    """Return the records of the trace topic, one per row: `kind` and `fields`.
 
     Args:
         topics: the cluster.
         topic: the trace topic.
-        options: of the source, as in `startingTimestamp`.
+        options: options of the source, as in `startingTimestamp`.
     """
     record = f.explode(f.split(text_body(), "\x02")).alias("record")
     fields = f.split("record", "\x01")
@@ -36,12 +36,12 @@ def records(topics: Topics, *, topic: str = TRACE_TOPIC, **options: Any) -> Data
 
 
 def _field(number: int, kind: str = "string") -> Column:
-    # Older clients write fewer fields, and "null" for what is absent.
+    # Older clients write fewer fields, and "null" for missing values.
     return f.nullif(f.try_element_at("fields", f.lit(number + 1)), f.lit("null")).try_cast(kind)
 
 
 def sends(traced: DataFrame) -> DataFrame:
-    """What was sent: group, topic, id, when, how long it took in ms, whether it was confirmed."""
+    """Return the sends: group, topic, id, time, duration in ms, and whether the send was acknowledged."""
     return traced.where("kind = 'Pub'").select(
         _field(3).alias("group"),
         _field(4).alias("topic"),
@@ -53,9 +53,10 @@ def sends(traced: DataFrame) -> DataFrame:
 
 
 def deliveries(traced: DataFrame) -> DataFrame:
-    """What handlers got: group, topic, id, when, how long the handler took in ms, whether it counts as consumed.
+    """Return the deliveries: group, topic, id, time, duration of the handler in ms, and whether it succeeded.
 
-    A delivery names its topic nowhere: it is that of the send with the same id, null when that was not traced.
+    A delivery's record does not contain its topic. The topic is that of the send with the same id, null if that was not
+    traced.
     """
     before = traced.where("kind = 'SubBefore'").select(
         _field(4).alias("request"),
@@ -78,7 +79,7 @@ def deliveries(traced: DataFrame) -> DataFrame:
 
 
 def figures(rows: DataFrame, *more: Column) -> DataFrame:
-    """Count, success rate and percentiles of the time in ms, by topic and group."""
+    """Return count, success rate and percentiles of the duration in ms, by topic and group."""
     return (
         rows.groupBy("topic", "group")
         .agg(
@@ -97,10 +98,10 @@ def _percentiles(column: str) -> list[Column]:
 
 
 def send_figures(traced: DataFrame) -> DataFrame:
-    """Figures of sends by topic and producer group."""
+    """Return figures of sends by topic and producer group."""
     return figures(sends(traced))
 
 
 def delivery_figures(traced: DataFrame) -> DataFrame:
-    """Figures of deliveries by topic and consumer group; `p50_waited` is the ms from send to handler."""
+    """Return figures of deliveries by topic and consumer group. `p50_waited` is the ms from send to handler."""
     return figures(deliveries(traced), f.percentile("waited", f.lit(0.5)).alias("p50_waited"))

@@ -1,4 +1,4 @@
-"""CRC-32 as records carry it (store.md §0.1): isal's when that is installed, which takes a seventh of zlib's time."""
+"""CRC-32 of records (store.md §0.1), computed by isal when it is installed, in a seventh of zlib's time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Octets: TypeAlias = bytes | bytearray | memoryview
-"""Bytes in whatever form they arrive."""
+"""Types that hold bytes."""
 
 full_crc32: Callable[[Buffer], int]
-"""The whole CRC-32, 0 to 0xFFFFFFFF."""
+"""Return the whole CRC-32, 0 to 0xFFFFFFFF."""
 try:
     from isal import isal_zlib
 
@@ -23,5 +23,5 @@ except ImportError:  # pragma: no cover - the extra `fast` is optional
 
 
 def crc32(data: Octets) -> int:
-    """CRC-32 without its top bit, so never negative; 0 for no bytes."""
+    """Return the CRC-32 without its top bit, so it is never negative; 0 for no bytes."""
     return full_crc32(data) & 0x7FFFFFFF

@@ -1,7 +1,7 @@
-"""One record of the commit log to bytes and back (store.md §3).
+"""Codec of single commit-log records (store.md §3).
 
-`encode_record` and `decode_record` are the reference; the store writes the same bytes straight into a
-segment, and the walk over a log (`tianzhou.records.walk`) reads them in runs.
+`encode_record` and `decode_record` are the reference. The store writes the same bytes straight into a segment, and the
+walk over a log (`tianzhou.records.walk`) reads records in runs.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ _SYS_FLAG_AT: Final = AT["sys_flag"]
 
 
 class Record(msgspec.Struct, gc=False):
-    """One record; positions and times as stored, hosts as address bytes and port.
+    """One record, with offsets and times as stored, and hosts as address bytes and port.
 
-    `body` is as stored, so still compressed when `sys_flag` says so; `properties` is the raw property string.
-    `body_crc` and `size` are what the record said; encoding computes them again, and the host bits of
-    `sys_flag` too.
+    `body` is as stored: still compressed when `sys_flag` has the compression bit. `properties` is the raw property
+    string.
+    `body_crc` and `size` are the decoded values. `encode_record` computes both again, as well as the host bits of
+    `sys_flag`.
     """
 
     topic: str
@@ -73,16 +74,16 @@ class Record(msgspec.Struct, gc=False):
 
 
 def record_size(body: int, topic: int, properties: int, born_host: int = 4, store_host: int = 4) -> int:
-    """Size of a record from the byte lengths of its parts (store.md §3.2)."""
+    """Return the size of a record from the byte lengths of its parts (store.md §3.2)."""
     version2 = 1 if topic > 127 else 0
     return OVERHEAD + version2 + body + topic + properties + (born_host - 4) + (store_host - 4)
 
 
 def encode_record(record: Record) -> bytes:
-    """The record's bytes; version 2 when the topic has more than 127 bytes (store.md §3.1).
+    """Encode a record; version 2 when the topic has more than 127 bytes (store.md §3.1).
 
     Raises:
-        CorruptRecord: topic or properties are longer than their length fields can say, or a host is neither
+        CorruptRecord: topic or properties are longer than their length fields allow, or a host has neither
             4 nor 16 bytes.
     """
     topic = record.topic.encode()
@@ -133,14 +134,14 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_blank(room: int) -> bytes:
-    """The eight bytes that close a segment with `room` bytes left (store.md §3.4)."""
+    """Return the eight bytes that close a segment with `room` bytes left (store.md §3.4)."""
     return SIZE_MAGIC.pack(room, MAGIC_BLANK)
 
 
 def peek(buffer: Octets, offset: int = 0) -> tuple[int, int]:
-    """Total size and magic at `offset`; (0, 0) when fewer than eight bytes are left.
+    """Return total size and magic number at `offset`; (0, 0) when fewer than eight bytes are left.
 
-    A blank record shows MAGIC_BLANK and the room left in its segment; untouched space shows (0, 0).
+    A blank record returns the room left in its segment and MAGIC_BLANK. Unwritten space returns (0, 0).
     """
     try:
         size, magic = SIZE_MAGIC.unpack_from(buffer, offset)
@@ -150,15 +151,15 @@ def peek(buffer: Octets, offset: int = 0) -> tuple[int, int]:
 
 
 def decode_record(buffer: Octets, offset: int = 0, check_crc: bool = False) -> Record:
-    """The record at `offset`.
+    """Decode the record at `offset`.
 
     Args:
         buffer: bytes of a log or of a reply.
-        offset: where the record begins in it.
-        check_crc: whether the body is checked against its CRC.
+        offset: where the record begins in `buffer`.
+        check_crc: whether to check the body against its CRC.
 
     Raises:
-        CorruptRecord: see its `reason` and `size`; a blank record counts as `magic`, ask `peek` about it.
+        CorruptRecord: see its `reason` and `size`. A blank record has the reason `magic`; `peek` identifies it.
     """
     try:
         fixed = _HEAD_V4
@@ -189,7 +190,7 @@ def decode_record(buffer: Octets, offset: int = 0, check_crc: bool = False) -> R
     if type(buffer) is bytes:
         data, start = buffer, 0
     else:
-        # One copy, once the extent is known to be true: slices of bytes are cheaper than those of views.
+        # Copy once, after the extent is checked: slices of bytes are cheaper than slices of views.
         data, start = bytes(memoryview(buffer)[offset:end]), offset
     body_at -= start
     body = data[body_at : body_at + body_size]
@@ -223,7 +224,7 @@ def decode_record(buffer: Octets, offset: int = 0, check_crc: bool = False) -> R
 
 
 def _misfit(data: Octets, at: int) -> CorruptRecord:
-    """The error that says why no record can be read at `at` (store.md §3.5)."""
+    """Return the error with the reason why no record can be decoded at `at` (store.md §3.5)."""
     size, magic = peek(data, at)
     left = len(data) - at
     if left < BLANK_SIZE:
@@ -238,7 +239,7 @@ def _misfit(data: Octets, at: int) -> CorruptRecord:
 
 
 def decode_records(buffer: Octets) -> Iterator[Record]:
-    """The records of a reply body; stops silently at the first bad one, as Java does (wire.md §5)."""
+    """Yield the records of a reply body; end silently at the first corrupt one, as Java does (wire.md §5)."""
     data = buffer if type(buffer) is bytes else bytes(buffer)
     at, end = 0, len(data)
     while at < end:
@@ -251,7 +252,7 @@ def decode_records(buffer: Octets) -> Iterator[Record]:
 
 
 def properties_of(record: memoryview) -> bytes:
-    """The property string of a whole record."""
+    """Return the property string of a complete record."""
     (sys_flag,) = NUMBER.unpack_from(record, _SYS_FLAG_AT)
     at = body_size_at(sys_flag)
     (body_size,) = NUMBER.unpack_from(record, at)
@@ -262,20 +263,20 @@ def properties_of(record: memoryview) -> bytes:
 
 
 def store_time(record: memoryview) -> int:
-    """The store timestamp of a record, of which the first `UP_TO_STORE_TIME` bytes will do, ms."""
+    """Return the store timestamp of a record in ms; the first `UP_TO_STORE_TIME` bytes of the record are enough."""
     (sys_flag,) = NUMBER.unpack_from(record, _SYS_FLAG_AT)
     timestamp: int = POSITION.unpack_from(record, store_time_at(sys_flag))[0]
     return timestamp
 
 
 def record_edges(buffer: Octets) -> list[int]:
-    """Positions where the records of a reply's body begin, by the sizes they state, and where the last one ends.
+    """Return the positions where the records of a reply body begin, by their size fields, and where the last one ends.
 
-    That is the end of the buffer, unless something in it is no record: then it is where that begins, or a place behind
-    the buffer's end.
+    The last position is the end of the buffer if the buffer holds only whole records. Otherwise it is where the first
+    broken record begins, or a position behind the buffer's end.
     """
     edges = [0]
-    # A step in Python for each message: nothing is in it that could be outside.
+    # This loop runs once for each message, so everything that need not be in it is outside.
     note, read = edges.append, NUMBER.unpack_from
     at, last = 0, len(buffer) - OVERHEAD
     while at <= last:
@@ -288,9 +289,9 @@ def record_edges(buffer: Octets) -> list[int]:
 
 
 def reserve_property_crc(properties: bytes) -> bytes:
-    """A property string with room for the record CRC at its end (store.md §3.6).
+    """Return a property string with room for the record CRC at its end (store.md §3.6).
 
-    An incoming `__CRC32#` is removed, a missing last separator put in. `fill_property_crc` writes the value.
+    Remove an incoming `__CRC32#`, and add a missing last separator. `fill_property_crc` writes the value.
     """
     if CRC_PROPERTY_START in properties:
         pieces = properties.split(b"\x02")
@@ -307,18 +308,18 @@ def fill_property_crc(record: bytearray | memoryview) -> None:
 
 
 def verify_property_crc(record: Octets) -> bool:
-    """Whether a record ends with its own CRC property, and the value is right (store.md §3.6)."""
+    """Whether a record ends with its own CRC property, and the value is correct (store.md §3.6)."""
     view = memoryview(record)
     split = len(view) - CRC_PROPERTY_BYTES
     return split > 0 and view[split:] == _crc_property(crc32(view[:split]))
 
 
 def crc_property_fits(record: Octets) -> bool:
-    """Whether a record is what its own CRC says, if it carries one (store.md §3.6).
+    """Whether a record agrees with its own CRC property, if it has one (store.md §3.6).
 
-    A record whose last property has the right value under another name carried one, too: bits of the name flipped.
-    Nobody else's property says by chance what the bytes before it add up to. A flipped bit in the value, or in what
-    ends it, leaves the name, and the value is wrong.
+    When bits of the property's name flipped, the last property has another name and still the correct value. Such a
+    record does not fit: no other property has the CRC of the bytes before it as its value by chance. When a bit of the
+    value or of its separator flipped, the name is intact and the value is wrong.
     """
     own = memoryview(record)[-CRC_PROPERTY_BYTES:]
     if own[: len(CRC_PROPERTY_START)] == CRC_PROPERTY_START:
@@ -330,5 +331,5 @@ def crc_property_fits(record: Octets) -> bool:
 
 
 def _crc_property(crc: int) -> bytes:
-    # Ten digits, least significant first, zeros behind them: 123 is "3210000000".
+    # Ten digits, least significant first, padded with zeros at the end: 123 is "3210000000".
     return CRC_PROPERTY_START + f"{crc:010d}"[::-1].encode() + b"\x02"

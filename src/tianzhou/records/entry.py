@@ -1,4 +1,4 @@
-"""The frame of a record in a DLedger log: entry header, index unit, mark behind the last entry (broker.md §19.5)."""
+"""The frame of a record in a DLedger log: entry header, index unit, end mark of a segment (broker.md §19.5)."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ HEADER: Final = _struct(HEADER_FIELDS)
 UNIT: Final = _struct(UNIT_FIELDS)
 """All fields of an index unit."""
 HEADER_SIZE: Final = HEADER.size
-"""Bytes of a header; the body follows."""
+"""Bytes of a header. The body follows it."""
 UNIT_SIZE: Final = UNIT.size
-"""Bytes of an index unit; that of entry n is at byte n times so many."""
+"""Bytes of an index unit. The unit of entry n begins at byte `n * UNIT_SIZE`."""
 MAGIC: Final = 1
 """Magic number of every entry."""
 MAGIC_END: Final = -1
-"""Magic number behind a segment's last entry; the bytes that are left follow, as `END` has them."""
+"""Magic number of the mark behind a segment's last entry; see `END`."""
 END: Final = Struct(">ii")
-"""The mark behind a segment's last entry: magic number, bytes left from the mark on."""
+"""The mark behind a segment's last entry: magic number, and bytes left in the segment from the mark on."""
 END_SIZE: Final = END.size
-"""Bytes of a segment that no entry may take: there is room for the mark behind each."""
+"""Bytes at the end of a segment that no entry may take, so that the end mark always fits."""
 
 
 class EntryHeader(msgspec.Struct, frozen=True, gc=False):
-    """What stands before an entry's body.
+    """The header of an entry, in front of its body.
 
     Attributes:
-        index: number of the entry in its log, the first is 0.
-        term: of the leader that appended it.
+        index: number of the entry in its log; the first is 0.
+        term: term of the leader that appended the entry.
         pos: log offset of the header.
         body_size: bytes of the body.
-        size: of header and body.
+        size: bytes of header and body together.
         magic: 1.
         channel: 0.
         chain_crc: 0.
-        body_crc: 0; the record in the body has its own.
+        body_crc: 0; the record in the body has its own CRC.
     """
 
     index: int
@@ -76,23 +76,23 @@ class EntryHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
-        """Log offset behind the entry."""
+        """Log offset of the first byte behind the entry."""
         return self.pos + self.size
 
     def encode(self) -> bytes:
-        """The header as stored."""
+        """Return the header as stored."""
         return HEADER.pack(
             self.magic, self.size, self.index, self.term, self.pos, self.channel, self.chain_crc, self.body_crc,
             self.body_size,
         )  # fmt: skip
 
     def unit(self) -> bytes:
-        """The entry's unit in the index."""
+        """Return the entry's unit of the index."""
         return UNIT.pack(self.magic, self.pos, self.size, self.index, self.term)
 
 
 def decode_header(buffer: Octets, offset: int = 0) -> EntryHeader:
-    """The header at `offset`; only what it says by itself is looked at.
+    """Decode the header at `offset`, and check only its own fields.
 
     Args:
         buffer: bytes of a log or of a message between nodes.

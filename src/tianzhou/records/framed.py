@@ -1,4 +1,4 @@
-"""Entries of a DLedger log, one behind the other: which may follow, and what stands at a place (broker.md §19.5)."""
+"""Checks of entries in a DLedger log: the order of entries, and the content at a position (broker.md §19.5)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tianzhou.records.entry import END, END_SIZE, HEADER_SIZE, MAGIC_END, EntryH
 from tianzhou.records.layout import MAGICS, SIZE_MAGIC
 
 NOT_FRAMED: Final = (1 << 63) - 1
-"""Log offset from which on records stand in entries, of a log that has none."""
+"""Log offset of the first entry, for a log without entries: greater than every offset."""
 _ANY: Final = -1
 _Run: TypeAlias = tuple[Sequence[tuple[Any, ...]], int, int]
-"""Records of entries of one term, the index of the last one, and the term."""
+"""Records of consecutive entries of one term, the index of the last entry, and the term."""
 
 
 class EntryTrail:
-    """The entries that a walk has passed: each has the next index, and no smaller term than the one before.
+    """The entries that a walk has passed. Each has the next index and at least the term of the entry before it.
 
     Args:
-        index: of the entry before the walk; -1 when any index may come first.
-        term: of that entry.
+        index: index of the entry before the walk; -1 when the walk may begin with any index.
+        term: term of that entry.
 
     Attributes:
-        index: of the last entry passed.
-        term: of the last entry passed.
+        index: index of the last entry passed.
+        term: term of the last entry passed.
         end: log offset behind the last entry passed; -1 before the first.
     """
 
@@ -38,7 +38,7 @@ class EntryTrail:
         self._passed: list[EntryHeader | _Run] = []
 
     def refusal(self, header: EntryHeader) -> str:
-        """Why an entry cannot be the next one, in words; empty when it can."""
+        """Return the reason why an entry cannot be the next one; empty when it can."""
         if self.index != _ANY and header.index != self.index + 1:
             return f"entry {header.index} follows entry {self.index}"
         if header.term < self.term:
@@ -46,23 +46,23 @@ class EntryTrail:
         return ""
 
     def follow(self, header: EntryHeader) -> None:
-        """Pass an entry."""
+        """Record an entry as passed."""
         self.index, self.term, self.end = header.index, header.term, header.pos + header.size
         self._passed.append(header)
 
     def follow_run(self, rows: Sequence[tuple[Any, ...]], index: int, term: int) -> None:
-        """Pass entries of one term.
+        """Record consecutive entries of one term as passed.
 
         Args:
-            rows: their records (`next_entries`).
-            index: of the last one.
-            term: their term.
+            rows: records of the entries (`next_entries`).
+            index: index of the last entry.
+            term: term of all of them.
         """
         self.index, self.term, self.end = index, term, rows[-1][0] + rows[-1][1]
         self._passed.append((rows, index, term))
 
     def passed(self) -> list[EntryHeader]:
-        """The entries passed since this was asked last."""
+        """Return the entries passed since the last call."""
         passed, self._passed = self._passed, []
         found: list[EntryHeader] = []
         for one in passed:
@@ -76,7 +76,7 @@ class EntryTrail:
 
 
 def entry_at(view: memoryview, position: int, base: int) -> EntryHeader | str:
-    """The header of the entry at `position` of a segment, or why none begins there.
+    """Return the header of the entry at `position` of a segment, or the reason why no entry begins there.
 
     Args:
         view: the segment.
@@ -95,23 +95,23 @@ def entry_at(view: memoryview, position: int, base: int) -> EntryHeader | str:
 
 
 def is_end(view: memoryview, position: int) -> bool:
-    """Whether the mark behind a segment's last entry stands at `position`, or the segment ends there."""
+    """Whether the end mark of a segment is at `position`, or the segment ends there."""
     room = len(view) - position
     return room == 0 or (room >= END_SIZE and END.unpack_from(view, position) == (MAGIC_END, room))
 
 
 def is_untouched(view: memoryview, position: int) -> bool:
-    """Whether nothing was written at `position`, as far as the first bytes tell."""
+    """Whether the first bytes at `position` are zeros, so that nothing was written there."""
     return not any(view[position : position + END_SIZE])
 
 
 def holds_record(view: memoryview, position: int) -> bool:
-    """Whether the body of an entry, at `position`, begins as a message record does."""
+    """Whether the body of an entry at `position` begins with the magic number of a message record."""
     return len(view) - position >= SIZE_MAGIC.size and SIZE_MAGIC.unpack_from(view, position)[1] in MAGICS
 
 
 def entry_begin(view: memoryview, position: int, base: int) -> int:
-    """Where the entry begins that `position` of a segment is the begin of, or the begin of its body."""
+    """Return the position of an entry from the position of its header or of its body."""
     before = position - HEADER_SIZE
     if before >= 0 and isinstance(entry_at(view, position, base), str) and not is_end(view, position):
         header = entry_at(view, before, base)

@@ -1,7 +1,7 @@
 """Layout of a commit-log record: the one table of its fields (store.md §3.2).
 
-Structs, NumPy's structured type and the constants of the compiled code are made of it; `layout.h` is what
-`python -m tianzhou.records.layout` prints.
+Structs, NumPy's structured type and the constants of the compiled code are derived from it.
+`python -m tianzhou.records.layout` prints `layout.h`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class RecordField(NamedTuple):
     """A field of fixed width.
 
     Attributes:
-        number: of the row in store.md §3.2.
-        name: ours; `body_size` is the first half of row 15.
-        form: its width, as `struct` has it.
-        offset: from the record's first byte, with IPv4 hosts.
+        number: number of the row in store.md §3.2.
+        name: our name of the field; `body_size` is the first half of row 15.
+        form: its width, as a format of `struct`.
+        offset: bytes from the record's first byte, with IPv4 hosts.
     """
 
     number: int
@@ -31,7 +31,7 @@ class RecordField(NamedTuple):
 
 
 def placed(*rows: tuple[int, str, str]) -> tuple[RecordField, ...]:
-    """Fields one behind the other, from number, name and form of each."""
+    """Return consecutive fields from their numbers, names and forms."""
     fields: list[RecordField] = []
     offset = 0
     for number, name, form in rows:
@@ -59,7 +59,7 @@ FIELDS: Final = placed(
     (14, "prepared_transaction_offset", "q"),
     (15, "body_size", "i"),
 )
-"""The fields in front of the body. Body, topic and properties follow, the latter two behind their lengths."""
+"""The fields in front of the body. Body, topic and properties follow. A length precedes topic and properties."""
 AT: Final = {field.name: field.offset for field in FIELDS}
 """Offset of each field from the record's first byte, with IPv4 hosts."""
 
@@ -67,7 +67,7 @@ MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 """Version 2 has two bytes for the length of the topic instead of one (store.md §3.1)."""
 MAGIC_BLANK: Final = -875286124
-"""Closes a segment (store.md §3.4)."""
+"""Magic number of the blank record that closes a segment (store.md §3.4)."""
 MAGICS: Final = frozenset((MAGIC_V1, MAGIC_V2))
 MAGIC_START: Final = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
 """First three bytes of the magic numbers of both versions; only the last byte differs."""
@@ -84,29 +84,29 @@ INNER_BATCH: Final = 0x80
 INNER_BATCH_BITS: Final = UNWRAP | INNER_BATCH
 """Bits of `sys_flag` (store.md §0.4)."""
 END_OFFSET: Final = (1 << 63) - 1
-"""Offsets of a queue are below this number, so that the offset behind the last one fits into 64 bits."""
+"""Offsets of a queue are below this number, so that the offset behind the last message fits into 64 bits."""
 
 HOST_V6_EXTRA: Final = 12
-"""Bytes that an IPv6 host takes more than an IPv4 one; what comes behind it is shifted by them."""
+"""Additional bytes of an IPv6 host. They shift all fields behind it."""
 HEAD_SIZE: Final = AT["body_size"] + 4
 """Bytes in front of the body, with IPv4 hosts."""
 OVERHEAD: Final = HEAD_SIZE + 1 + 2
-"""Bytes of a version 1 record with IPv4 hosts beside body, topic and properties."""
+"""Bytes of a version 1 record with IPv4 hosts, without body, topic and properties."""
 UP_TO_PLACE: Final = AT["sys_flag"]
 """Bytes of a record up to its physical offset."""
 UP_TO_STORE_TIME: Final = AT["store_host"] + HOST_V6_EXTRA
-"""Bytes of a record up to its store timestamp, at most."""
+"""Maximum number of bytes of a record up to its store timestamp."""
 BLANK_SIZE: Final = 8
-"""Bytes of a segment that no record may take: there is room for a blank behind each."""
+"""Bytes at the end of a segment that no record may take, so that a blank record always fits."""
 
 
 def head_format(born_host: int = 4, store_host: int = 4, *, whole_store_address: bool = False) -> str:
-    """The struct format of all fields in front of the body.
+    """Return the struct format of all fields in front of the body.
 
     Args:
         born_host: bytes of the sender's address, 4 or 16.
         store_host: bytes of the broker's address, 4 or 16.
-        whole_store_address: address and port of the broker are one field.
+        whole_store_address: whether address and port of the broker are one field.
     """
     sizes = {"born_host": f"{born_host}s", "store_host": f"{store_host}s"}
     if whole_store_address:
@@ -124,9 +124,9 @@ SYS_FLAG: Final = [*AT].index("sys_flag")
 
 
 def fields_at(*names: str) -> Struct:
-    """A struct of some fields, to be used at the record's first byte; those between them are skipped.
+    """Return a struct of some fields, for use at the record's first byte; it skips the fields between them.
 
-    Fields behind `born_host` are where they are with IPv4 hosts.
+    It finds fields behind `born_host` only in records with IPv4 hosts.
     """
     form, end = ">", 0
     for field in FIELDS:
@@ -139,7 +139,7 @@ def fields_at(*names: str) -> Struct:
 SIZE_MAGIC: Final = fields_at("size", "magic")
 """First fields of every record and blank."""
 PLACE: Final = fields_at("size", "magic", "physical_offset")
-"""Fields that tell whether the record that is wanted begins here."""
+"""Fields that identify a record: its magic number, and the offset where it begins."""
 NUMBER: Final = Struct(">i")
 POSITION: Final = Struct(">q")
 """An offset or a timestamp."""
@@ -148,17 +148,17 @@ LENGTH: Final = Struct(">h")
 
 
 def store_time_at(sys_flag: int) -> int:
-    """Offset of the store timestamp from the record's first byte."""
+    """Return the offset of the store timestamp from the record's first byte."""
     return AT["store_timestamp"] + (HOST_V6_EXTRA if sys_flag & BORN_HOST_V6 else 0)
 
 
 def body_size_at(sys_flag: int) -> int:
-    """Offset of the body's length from the record's first byte."""
+    """Return the offset of the body's length from the record's first byte."""
     return HEADS[sys_flag & HOST_BITS].size - 4
 
 
 def numpy_type(first: str, last: str) -> np.dtype[Any]:
-    """NumPy's structured type of consecutive fields, all of them numbers."""
+    """Return NumPy's structured type of consecutive fields; all of them must be numbers."""
     import numpy as np
 
     names = [field.name for field in FIELDS]
@@ -167,7 +167,7 @@ def numpy_type(first: str, last: str) -> np.dtype[Any]:
 
 
 def c_header() -> str:
-    """The constants as a header file of C: the text of `layout.h`."""
+    """Return the constants as a C header file: the text of `layout.h`."""
     lines = [f"#define TZ_AT_{name.upper()} {offset}" for name, offset in AT.items()]
     numbers = {
         "HEAD_SIZE": HEAD_SIZE, "OVERHEAD": OVERHEAD, "UP_TO_PLACE": UP_TO_PLACE, "BLANK_SIZE": BLANK_SIZE,

@@ -1,7 +1,7 @@
 """The record that opens a term of a DLedger group, and the identities that it carries (docs/adr/0024).
 
-It is a prepared half of a system topic. The dispatch of RocketMQ passes over prepared halves, so the record is in no
-queue (store.md §3.7).
+It is a prepared half of a system topic. RocketMQ's dispatch skips prepared halves, so the record is in no queue
+(store.md §3.7).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OPENING_TOPIC: Final = "TBW102"
 GROUP_ID: Final = "TIANZHOU_GROUP_ID"
 """Property with the identity of the group: 32 hexadecimal digits."""
 TERM_ID: Final = "TIANZHOU_TERM_ID"
-"""Property with 32 hexadecimal digits that the leader drew for this term: no other opening record has them."""
+"""Property with 32 random hexadecimal digits that identify the term: no other opening record has the same."""
 
 _GROUP_ID: Final = re.compile(rb"(?:^|\x02)%s\x01([0-9a-f]{32})(?:\x02|$)" % GROUP_ID.encode())
 
@@ -37,7 +37,7 @@ def opening_record(
         host: address of the leader's broker, 4 or 16 bytes.
         port: port of that broker.
         group_id: identity of the group; empty for a record without one.
-        term_id: identity of the term; likewise.
+        term_id: identity of the term; empty for a record without one.
     """
     pairs = ((GROUP_ID, group_id), (TERM_ID, term_id))
     properties = "".join(f"{name}\x01{value}\x02" for name, value in pairs if value).encode()
@@ -50,10 +50,10 @@ def opening_record(
 
 
 def opening_group_id(entry: Octets) -> str:
-    """Return the identity of the group that an entry opens a term with; empty for every other entry.
+    """Return the group's identity of an entry that opens a term; empty for every other entry.
 
     Args:
-        entry: header and body.
+        entry: header and body of the entry.
     """
     try:
         record = decode_record(entry, HEADER_SIZE)

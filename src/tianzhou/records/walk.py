@@ -1,4 +1,4 @@
-"""The walk over a commit log: runs of ordinary records, single records, and damage (store.md §3.5, §10)."""
+"""The walk over a commit log: runs of ordinary records, single records, and damaged ranges (store.md §3.5, §10)."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from tianzhou.records.layout import (
 )
 
 MOST_OF_RUN: Final = 256
-"""Records of a run, so that little memory holds them."""
+"""Maximum number of records in a run, which bounds the memory of a walk."""
 _HEAD: Final = fields_at(
     "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp", "body_size"
 )
 
 
 class Finding(Enum):
-    """Kind of what stands at a position of the log.
+    """Kind of content at a position of the log.
 
-    OTHER is the body of an entry that is no message record: a node's own.
+    OTHER is an entry whose body is no message record: an entry that a DLedger node appended for itself.
     """
 
     RECORD = auto()
@@ -60,14 +60,14 @@ class Finding(Enum):
 
 
 class LogEntry(NamedTuple):
-    """Fields of a record beside its body.
+    """Fields of a record without its body.
 
     Attributes:
-        offset: where it begins.
-        size: its length.
+        offset: log offset where the record begins.
+        size: bytes of the record.
         topic: topic.
         queue_id: queue.
-        queue_offset: number in the queue.
+        queue_offset: offset of the message in its queue.
         sys_flag: store.md §0.4.
         store_timestamp: ms.
         properties: the property string.
@@ -87,11 +87,11 @@ class LogItem(msgspec.Struct):
     """One step of a walk over the log.
 
     Attributes:
-        finding: what stands here.
-        offset: where, absolutely.
-        size: bytes to the next thing; 0 when that is unknown.
-        entry: the record, when it is one.
-        reason: why it counts as damaged.
+        finding: kind of content at this offset.
+        offset: log offset.
+        size: bytes up to the next item; 0 when unknown.
+        entry: the record, when the item is one.
+        reason: why the item counts as damaged.
     """
 
     finding: Finding
@@ -102,16 +102,16 @@ class LogItem(msgspec.Struct):
 
     @classmethod
     def of(cls, row: Row) -> LogItem:
-        """A record of a run."""
+        """Return the item of one record of a run."""
         return cls(Finding.RECORD, row[0], row[1], LogEntry._make(row))
 
 
 Run = list[Row]
-"""Ordinary records one behind the other; `LogEntry._make` makes an entry of each."""
+"""Consecutive ordinary records; `LogEntry._make` converts a row to an entry."""
 
 
 class LogPart(Protocol):
-    """A segment as recovery sees it."""
+    """A segment as recovery uses it."""
 
     @property
     def start(self) -> int:
@@ -124,7 +124,7 @@ class LogPart(Protocol):
         ...
 
     def find(self, needle: bytes, position: int) -> int:
-        """Position of the next occurrence, -1 without one."""
+        """Return the position of the next occurrence; -1 without one."""
         ...
 
 
@@ -143,30 +143,31 @@ def walk(
     framed_from: int = NOT_FRAMED,
     trail: EntryTrail | None = None,
 ) -> Iterator[Run | LogItem]:
-    """Walk over the log from a place on: runs, single records, and damaged stretches that intact records follow.
+    """Yield the items of a log from a position on: runs, single records, and damaged ranges before intact records.
 
-    Ordinary records are of version 1, with IPv4 hosts, without zeros in topic and properties; they come as runs.
-    The log ends behind the last record. A damaged stretch is one item with its length. When something else than the
-    end of the last part comes behind the log's end, the last item is that, with size 0.
+    Ordinary records are of version 1, with IPv4 hosts, without zeros in topic and properties. They are yielded as runs.
+    The log ends behind the last record. A damaged range is one item with its length. When anything but the end of the
+    last segment follows the log's end, the last item describes it, with size 0.
 
-    Where records stand in entries, the offset of a record is that of the entry's body, and a damaged stretch is the
-    last item: whatever follows it, entries must not be missing between others.
+    In segments of DLedger entries, the offset of a record is the offset of the entry's body. There a damaged range is
+    the last item, because a log must not lack entries between others.
 
     Args:
         parts: all segments.
         index: the segment to begin in.
-        position: where in it.
-        trusted_end: the log is known to end here or later: only a place before it that holds no record is damage.
-            None after a crash, when anything that is no record may have records behind it.
-        check_crc: as `read_item`.
-        force_record_crc: as `read_item`; nothing comes as a run then.
-        newest: store time of the newest record before the place, ms; older ones behind a gap are left-overs.
-        doubted_from: after a power failure, the store time in ms from which on records need not have reached the
-            disk as a whole. None when at most the last one can be incomplete.
-        most: records of a run.
-        stop: no run reaches to a record that begins at this offset or behind it.
-        framed_from: records of segments that start here or later stand in entries.
-        trail: follows the entries; says which ones may come.
+        position: position in that segment.
+        trusted_end: offset that the log is known to reach. Only content before this offset that is no record counts as
+            damage. None after a crash, when records may follow anything that is no record.
+        check_crc: as in `read_item`.
+        force_record_crc: as in `read_item`; all records are then single items.
+        newest: store time of the newest record before the position, ms. Older records behind a gap are left over from
+            before a truncation.
+        doubted_from: after a power failure, the store time in ms of the first record that may be incomplete on the
+            disk. None when only the last record can be incomplete.
+        most: maximum number of records in a run.
+        stop: no run includes a record that begins at this offset or behind it.
+        framed_from: records are in DLedger entries in segments that start at this offset or behind it.
+        trail: tracks the entries and rejects an entry that may not follow.
     """
     plain = _Records(check_crc=check_crc, force_record_crc=force_record_crc, doubted_from=doubted_from)
     framed = None
@@ -207,7 +208,7 @@ def walk(
 
 
 def single_items(steps: Iterable[Run | LogItem]) -> Iterator[LogItem]:
-    """The items of a walk, each record of a run being one; without what stands behind the log's end."""
+    """Yield the items of a walk, one for each record of a run. Omit the item for content behind the log's end."""
     for step in steps:
         if not isinstance(step, LogItem):
             yield from map(LogItem.of, step)
@@ -218,14 +219,15 @@ def single_items(steps: Iterable[Run | LogItem]) -> Iterator[LogItem]:
 def read_item(  # noqa: C901 - one field after the other, each with its own refusal
     view: memoryview, position: int, base: int, *, check_crc: bool = True, force_record_crc: bool = False
 ) -> LogItem:
-    """Item at `position` of a segment.
+    """Return the item at `position` of a segment.
 
     Args:
         view: the segment.
         position: index into it.
         base: the segment's start offset.
-        check_crc: compare the body with its CRC.
-        force_record_crc: compare the whole record with its CRC property instead, which then must be there.
+        check_crc: whether to compare the body with its CRC.
+        force_record_crc: whether to compare the whole record with its CRC property instead; the property is then
+            required.
     """
     offset = base + position
     room = len(view) - position
@@ -282,7 +284,7 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
 
 
 def is_whole(view: memoryview, position: int, base: int) -> bool:
-    """Whether a record begins at `position` of a segment whose every check holds, that of its own CRC as well.
+    """Whether an intact record begins at `position` of a segment, with a correct body CRC and a correct CRC of its own.
 
     Args:
         view: the segment.
@@ -294,15 +296,15 @@ def is_whole(view: memoryview, position: int, base: int) -> bool:
 
 
 def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) -> bool:
-    """Whether a record that looks whole may have been on its way to the disk when the process or the power ended.
+    """Whether a record that looks intact may have been written only in part when the process or the power failed.
 
-    No CRC covers topic and properties unless the record carries its own. What was not written reads as zeros, and
-    a record with zeros there is never stored without its CRC.
+    No CRC covers topic and properties unless the record has its own. Unwritten bytes read as zeros, and the store never
+    writes a record with zeros in topic or properties without its own CRC.
 
     Args:
         item: the record.
-        part: the segment it is in.
-        doubted_from: as `walk`.
+        part: the segment of the record.
+        doubted_from: as in `walk`.
     """
     if not _lacks_bytes(item, part):
         return False
@@ -314,7 +316,7 @@ def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) 
 
 
 def _lacks_bytes(item: LogItem, part: LogPart) -> bool:
-    """Whether there are zeros in a record where only what was not written has them."""
+    """Whether topic or properties of a record have zeros, which only unwritten bytes can cause."""
     entry = item.entry
     if entry is None or (b"\0" not in entry.properties and "\0" not in entry.topic):
         return False
@@ -323,7 +325,7 @@ def _lacks_bytes(item: LogItem, part: LogPart) -> bool:
 
 
 class _Records:
-    """Reads records that stand one behind the other; arguments as those of `walk`."""
+    """Reader of consecutive records without entries; its arguments are those of `walk`."""
 
     def __init__(self, *, check_crc: bool, force_record_crc: bool, doubted_from: int | None) -> None:
         self.check_crc = check_crc
@@ -341,7 +343,7 @@ class _Records:
         )
 
     def item(self, part: LogPart, position: int, *, sure: bool) -> LogItem:
-        """What stands at a position; `sure` when nothing can have been on its way to the disk."""
+        """Return the item at a position; `sure` means that no record can be half written."""
         item = self.read(part, position)
         if item.finding is Finding.RECORD and not sure and half_written(item, part, self.doubted_from):
             item.finding = Finding.DAMAGED
@@ -350,10 +352,11 @@ class _Records:
     def intact_behind(
         self, parts: Sequence[LogPart], index: int, position: int, newest: int, framed_from: int
     ) -> tuple[int, int] | None:
-        """Segment and position of the next intact record.
+        """Return segment and position of the next intact record; None without one.
 
-        Bytes that an earlier truncation left behind can look like records, too; they are older than what stands
-        before the gap.
+        Bytes left over from an earlier truncation can look like records, too. They are older than the records before
+        the
+        gap.
         """
         for at in range(index, len(parts)):
             part = parts[at]
@@ -369,11 +372,11 @@ class _Records:
 
 
 class _Entries:
-    """Reads records that stand in entries.
+    """Reader of records in DLedger entries.
 
     Args:
-        records: reads their bodies.
-        trail: is led past each entry that is read.
+        records: reads the bodies of entries.
+        trail: gets each entry that is read.
     """
 
     def __init__(self, records: _Records, trail: EntryTrail) -> None:
@@ -381,7 +384,7 @@ class _Entries:
         self._trail = trail
 
     def run(self, part: LogPart, position: int, stop: int, most: int) -> tuple[Run, int, int]:
-        """As `next_run`, with the position of an entry."""
+        """As `next_run`, for the position of an entry."""
         trail = self._trail
         run, position, newest, index, term = next_entries(
             part.view, position, part.start, stop, most, self._records.check_crc, trail.index, trail.term
@@ -391,7 +394,7 @@ class _Entries:
         return run, position, newest
 
     def item(self, part: LogPart, position: int, *, sure: bool) -> LogItem:
-        """As that of `_Records`, with the position of an entry."""
+        """As `_Records.item`, for the position of an entry."""
         view, offset = part.view, part.start + position
         if is_end(view, position):
             return LogItem(Finding.BLANK, offset, len(view) - position)
@@ -433,9 +436,9 @@ class _Entries:
     def intact_behind(
         self, parts: Sequence[LogPart], index: int, position: int, newest: int, _framed_from: int
     ) -> tuple[int, int] | None:
-        """Segment and position of a whole entry that cannot be there unless those before it were.
+        """Return segment and position of an intact later entry, which proves that entries before it existed, or None.
 
-        What a cut has left behind can look like entries, too: they are of an earlier term, or older.
+        Bytes left over from a truncation can look like entries, too. They have an earlier term or are older.
         """
         for at in range(index, len(parts)):
             part = parts[at]

@@ -1,1 +1,1 @@
-"""Copies of a commit log at other brokers: what masters and slaves decide (pure), and the HA port (broker.md §17)."""
+"""Commit log replication: the pure decisions of masters and slaves, and the HA port (broker.md §17)."""

@@ -1,12 +1,12 @@
-"""Where a slave's log and its master's part: how far back to look, and what of the slave's end has to go. Pure.
+"""The search for the offset up to which a slave's log and its master's agree, and the cut of the slave's log. Pure.
 
-A master that lost the end of its log with the power, or a master that comes back as the slave of the one that took its
-place, leaves a slave with bytes that its master does not have. Both logs are equal up to one point and differ behind
-it. A connection compares forward from one place only, so that point is looked for in stretches: 64 KiB before the end,
-then sixteen times as far back, and so on.
+A slave's log can end with bytes that its master does not have: the master lost the end of its log in a power failure,
+or an old master returns as the slave of its successor. Both logs are equal up to one offset and differ from there on.
+One connection compares forward from one offset only. So the search goes back in steps: 64 KiB before the end, then
+sixteen times as far back, and so on.
 
-Equal bytes alone prove little, as large bodies may be alike. A whole record proves it: it says where it is, when it was
-stored, and what its body adds up to.
+Equal bytes alone prove little, because large bodies may be alike. A whole record proves agreement: it contains its log
+offset, its store time and the CRC of its body.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tianzhou.errors import StoreError
 from tianzhou.store.settings import StoreSettings
 
 OVERLAP: Final = 64 << 10
-"""Bytes before the log's end that are compared before anything is appended."""
+"""Bytes before the log's end that a connection compares before it appends."""
 _FURTHER: Final = 16
-"""How many times as far back each look goes."""
+"""Factor by which each step of the search extends the distance from the log's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """What one connection has found out.
+    """The result of the comparison on one connection.
 
     Attributes:
-        first: from where on the logs were compared.
-        at: up to there they are equal, and not further; the place before `first` where the master's log ends, when it
-            does not reach to `first`.
-        master_begins: whether `at` is where the master's log begins, and what is before it is not known.
+        first: log offset from which the logs were compared.
+        at: log offset up to which the logs are equal. When the master's log ends before `first`, the offset of that
+            end.
+        master_begins: whether the master's log begins at `at`, so that the bytes before it are unknown.
     """
 
     first: int
@@ -41,12 +41,12 @@ class Parting:
 
 
 class CutRefused(StoreError):
-    """A slave that may not cut its log by itself.
+    """The error of a slave that may not cut its log by itself.
 
     Args:
         at: log offset up to which the logs agree.
         end: log offset where the slave's log ends.
-        why: the reason, for a slave that has no more to say.
+        why: reason, for the log line of a slave that adds no reason of its own.
     """
 
     def __init__(self, at: int, end: int, why: str) -> None:
@@ -56,10 +56,10 @@ class CutRefused(StoreError):
 
 
 class Agreement:
-    """Looks for the point up to which the logs agree, over several connections.
+    """Searches for the offset up to which the logs agree, over several connections.
 
     Args:
-        settings: of the store. `haSlaveCutMax` is how much of its end a slave cuts off by itself. With
+        settings: of the store. `haSlaveCutMax` is the number of bytes that a slave cuts off its end by itself. With
             `durability=zero-loss` the slave cuts nothing by itself.
     """
 
@@ -69,30 +69,31 @@ class Agreement:
         self._least = 0
 
     def first(self, begin: int, end: int) -> int:
-        """From where on the next connection compares.
+        """Return the log offset from which the next connection compares.
 
         Args:
-            begin: where the slave's log begins.
-            end: where it ends.
+            begin: log offset where the slave's log begins.
+            end: log offset where it ends.
         """
-        # A report of 0 asks for the beginning; who has the first byte compares from the second on.
+        # A report of 0 requests the log's beginning, so a slave with records compares from its second byte.
         return max(begin, end - self._back, self._least, 1)
 
     def cut(
         self, begin: int, end: int, parting: Parting, *, proved: bool, limit_bytes: int | None = None
     ) -> int | None:
-        """Where to cut the slave's log; None when the next connection has to look further back.
+        """Return the log offset at which to cut the slave's log; None when the next connection must look further back.
 
         Args:
-            begin: where the slave's log begins.
-            end: where it ends.
-            parting: what the last connection has found.
-            proved: whether a whole record is among what is equal.
-            limit_bytes: bytes that the slave may cut; None for what the settings say, see `cut_limit_bytes`.
+            begin: log offset where the slave's log begins.
+            end: log offset where it ends.
+            parting: result of the last connection.
+            proved: whether the equal bytes contain a whole record.
+            limit_bytes: bytes that the slave may cut; None for the limit of the settings, see `cut_limit_bytes`.
 
         Raises:
-            CutRefused: the logs agree up to a record, and more than `limit_bytes` would have to go.
-            StoreError: nothing agrees, or what is between the logs is gone; an operator has to decide.
+            CutRefused: the logs agree up to a record, and the cut would exceed `limit_bytes`.
+            StoreError: no record agrees, or the master has deleted the records between the logs; an operator must
+                decide.
         """
         at = parting.at
         limit_bytes = cut_limit_bytes(self._settings, allowed=False) if limit_bytes is None else limit_bytes
@@ -116,10 +117,10 @@ class Agreement:
                 "is there: they never were of one group, or the master lost everything; empty the slave's store "
                 "folder, or make it the master"
             )
-        # A master whose log ends before the place that was asked for has said where to look.
+        # A master whose log ends before the requested offset has sent the offset of that end.
         self._back = max(self._back * _FURTHER, end - min(at, parting.first) + OVERLAP)
         least = end - min(at, parting.first)
-        # With durability=zero-loss the search goes on, so that the operator learns how much only this slave has.
+        # With durability=zero-loss the search continues, so that the operator learns how much only this slave has.
         if least > limit_bytes and not self._settings.cuts_nothing:
             raise StoreError(self._too_much(f"differs from its master's at {min(at, parting.first)}", least))
         return None

@@ -1,4 +1,4 @@
-"""Addresses from which the HA port and the port of a group's members take connections. Pure."""
+"""The list of addresses that may connect to the HA port and to the port of a group's members. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tianzhou.errors import ConfigError, ProtocolError
 
 KEY: Final = "replicationAllowedAddresses"
 MOST: Final = 1000
-"""Entries of the list; each connection is compared with all of them."""
+"""Maximum number of entries of the list; each connection is compared with all of them."""
 
 
 class AllowedAddresses:
-    """A list of addresses and CIDR ranges; an empty one allows all.
+    """A list of addresses and CIDR ranges; an empty list allows all addresses.
 
     Args:
         text: addresses and ranges such as `10.0.0.0/24`, IPv4 or IPv6, separated by commas.
 
     Raises:
-        ConfigError: an entry is neither, or there are too many.
+        ConfigError: an entry is neither an address nor a range, or there are too many entries.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -30,17 +30,17 @@ class AllowedAddresses:
 
     @property
     def lists_any(self) -> bool:
-        """Whether there is a list."""
+        """Whether the list has entries."""
         return bool(self._networks)
 
     def check(self, ip: str) -> None:
-        """Return when connections from an address are taken.
+        """Raise when the list does not allow connections from an address.
 
         Args:
             ip: the peer's address, without its port.
 
         Raises:
-            ProtocolError: they are not.
+            ProtocolError: the list has entries, and none contains the address.
         """
         if not self._networks:
             return
@@ -55,7 +55,7 @@ class AllowedAddresses:
 
 
 EVERYBODY: Final = AllowedAddresses()
-"""No list."""
+"""An empty list, which allows all addresses."""
 
 
 def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

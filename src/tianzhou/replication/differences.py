@@ -1,8 +1,8 @@
-"""Where a slave's log and its master's differ in single records: whose bytes are the broken ones. Pure.
+"""The comparison of single records in which a slave's log and its master's differ. Pure.
 
-Logs that part have other records from one place on. A record that was changed on a disk stands between others that are
-equal, or is none any more. So a difference is looked at record by record before anything is cut: broken bytes of a
-master never take the place of whole ones, and its whole ones are put where this slave's are broken (docs/adr/0016).
+Logs that diverge have different records from one offset on. A record that was damaged on a disk is different: the
+records before and after it are equal. So both logs are compared record by record before a cut. Broken bytes of a master
+never replace whole bytes of the slave, and the master's whole bytes replace the slave's broken ones (docs/adr/0016).
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from tianzhou.records.layout import (
 from tianzhou.records.walk import is_whole, read_item
 
 MOST_BESIDE_BODY: Final = 128 << 10
-"""Bytes that a record may have beside its body."""
+"""Maximum bytes of a record without its body."""
 
 _FEW_BYTES: Final = 8
 
 
 class Whose(Enum):
-    """Whose bytes of a stretch are broken."""
+    """The log whose bytes of a differing stretch are broken."""
 
     MASTERS = auto()
     OWN = auto()
     BOTH = auto()
     UNKNOWN = auto()
-    """Both are whole records as far as their CRCs say."""
+    """Both logs have whole records by their CRCs."""
 
 
 class LogDifference(NamedTuple):
-    """A stretch that the two logs do not have alike.
+    """A stretch of bytes in which the two logs differ.
 
     Attributes:
-        whose: whose bytes are broken.
-        start: where it begins in the log.
-        stop: where it ends.
-        data: the master's bytes where the slave's are broken; empty otherwise.
+        whose: the log whose bytes are broken.
+        start: log offset where the stretch begins.
+        stop: log offset where it ends.
+        data: the master's bytes when the slave's are broken; empty otherwise.
     """
 
     whose: Whose
@@ -62,33 +62,33 @@ class OwnLog(Protocol):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """Log offset where the log ends."""
 
     def room(self, offset: int) -> int:
-        """Bytes from an offset to the end of its segment."""
+        """Return the number of bytes from an offset to the end of its segment."""
 
     def whole_size(self, offset: int) -> int:
-        """Bytes of the whole record, or of the blank that ends a segment, at an offset; 0 when there is none."""
+        """Return the bytes of the whole record, or of the blank that ends a segment, at an offset; 0 without one."""
 
     def next_whole(self, offset: int) -> int:
-        """Where the next whole record behind an offset begins; the end of the log when there is none."""
+        """Return the offset of the next whole record after an offset; the end of the log without one."""
 
     def bytes_at(self, offset: int, size: int) -> bytes:
-        """Bytes of the log."""
+        """Return bytes of the log."""
 
 
 class Differences:
-    """Looks at both logs from a difference on, until they are equal again or turn out to part.
+    """Compares both logs from a difference on, until they are equal again or diverge.
 
     Args:
         own: the slave's log.
-        begin: where the record begins in which they differ; everything before it is equal.
-        most_record: bytes of the longest record that a master may have.
+        begin: log offset of the first record that differs; all bytes before it are equal.
+        most_record: maximum bytes of a master's record.
 
     Attributes:
-        settled: stretches of which it is known whose bytes are broken.
-        parting: where the logs part; None as long as they do not.
-        place: where the next record to be looked at begins.
+        settled: stretches for which the broken log is decided.
+        parting: log offset where the logs diverge; None while they do not.
+        place: log offset of the next record to compare.
     """
 
     def __init__(self, own: OwnLog, begin: int, most_record: int) -> None:
@@ -97,21 +97,21 @@ class Differences:
         self._buffer = bytearray()
         self._open: list[LogDifference] = []
         self._disputed: list[int] = []
-        """Where, of what is open, the master has records that are not this slave's, or this slave has none."""
+        """Offsets of undecided stretches in which the logs have different records, or this slave has no whole one."""
         self._ended = False
         self.place = begin
         self.settled: list[LogDifference] = []
         self.parting: int | None = None
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
-        """Take the next bytes of the master's log.
+        """Compare the next bytes of the master's log.
 
         Args:
-            data: the bytes; the first ones are those from `begin` on.
+            data: the bytes; the first ones are at offset `begin`.
 
         Returns:
-            What comes behind, once the logs are equal again or the slave's has ended; None while that is open, and for
-            good once `parting` is known.
+            The bytes after the difference, once the logs are equal again or the slave's log has ended. None while that
+            is undecided, and forever once `parting` is set.
         """
         self._buffer += data
         while self.parting is None:
@@ -122,7 +122,7 @@ class Differences:
             mine = self._own.bytes_at(self.place, size)
             if size and len(self._buffer) >= size and self._is_alike(mine):
                 if _is_blank(mine):
-                    # Any two logs may end a segment at one place: that proves nothing.
+                    # Any two logs may have a blank at the same offset, so an equal blank proves nothing.
                     self._pass(size)
                     continue
                 self._confirm()
@@ -132,27 +132,27 @@ class Differences:
         return None if self.parting is not None else bytes(self._buffer)
 
     def ended(self) -> bytes | None:
-        """The master has no more bytes at present; as `feed`."""
+        """Decide with the bytes received so far, because the master has no more at present; returns as `feed`."""
         self._ended = True
         rest = self.feed(b"")
         self._ended = False
         return rest
 
     def part_at(self, end: int) -> int:
-        """Where the logs part when the master's ends before the slave's.
+        """Return the offset where the logs diverge when the master's log ends before the slave's.
 
         Args:
-            end: where it ends.
+            end: log offset where the master's log ends.
         """
         return self.parting if self.parting is not None else min([*self._disputed, self.place, end])
 
     def _is_alike(self, mine: bytes) -> bool:
-        """Whether the master has the same item; what is behind the head of a blank is nobody's."""
+        """Whether the master has the same item; bytes after the head of a blank are undefined."""
         alike = SIZE_MAGIC.size if _is_blank(mine) else len(mine)
         return self._buffer[:alike] == mine[:alike]
 
     def _look_at_whole(self, mine: bytes) -> bool:
-        """Look at the master's bytes where this slave has a whole record; whether they are there."""
+        """Compare the master's bytes with a whole record of this slave; return whether enough of them have arrived."""
         theirs = self._their_size()
         if theirs is None or len(self._buffer) < max(len(mine), theirs):
             if not self._ended or len(self._buffer) < len(mine):
@@ -164,7 +164,7 @@ class Differences:
         elif theirs:
             found = LogDifference(self._whose(mine), self.place, stop, bytes(self._buffer[:theirs]))
             if not _is_same_message(mine, found.data, self.place):
-                # With a second one, other messages were stored there.
+                # A second different message proves that the master stored other messages there.
                 if self._disputed:
                     self._part()
                     return True
@@ -179,7 +179,7 @@ class Differences:
         return True
 
     def _look_at_broken(self) -> bool:
-        """As `_look_at_whole`, where this slave has none."""
+        """Compare as `_look_at_whole` where this slave has no whole record."""
         theirs = self._their_size()
         if theirs is None:
             return False
@@ -198,7 +198,7 @@ class Differences:
         return True
 
     def _their_size(self) -> int | None:
-        """Bytes of the master's record at this place; 0 when it has none, None when more has to come."""
+        """Return the bytes of the master's record at this offset; 0 without one, None when more bytes must arrive."""
         buffer, room = self._buffer, self._own.room(self.place)
         if len(buffer) < SIZE_MAGIC.size:
             return 0 if self._ended else None
@@ -212,14 +212,14 @@ class Differences:
         return size if _holds_record(bytes(buffer[:size]), self.place) else 0
 
     def _whose(self, mine: bytes) -> Whose:
-        """Which of two whole records is the right one: that which carries its own CRC, if one does."""
+        """Return which log has the broken one of two whole records, by the CRC property of the records."""
         mine_proved, theirs_proved = verify_property_crc(mine), verify_property_crc(self._buffer[: len(mine)])
         if mine_proved == theirs_proved:
             return Whose.UNKNOWN
         return Whose.MASTERS if mine_proved else Whose.OWN
 
     def _holds_others(self, size: int) -> bool:
-        """Whether records of the master begin in the midst of where this slave has one."""
+        """Whether records of the master begin inside one of this slave's records."""
         data = bytes(self._buffer)
         for at in _magics(data, size):
             stated, _ = SIZE_MAGIC.unpack_from(data, at)
@@ -237,13 +237,16 @@ class Differences:
         return data
 
     def _confirm(self) -> None:
-        """A record is equal, so the logs are the same."""
+        """Settle all undecided stretches, because an equal record proves that both logs are the same log."""
         self.settled += self._open
         self._open.clear()
         self._disputed.clear()
 
     def _finish(self) -> None:
-        """The slave's log ends, and nothing was equal since: only bytes of the master that are no records are none."""
+        """Settle the stretches at the end of the slave's log, where no equal record can follow.
+
+        When any stretch is disputed, the logs diverge there instead.
+        """
         if self._disputed:
             self._part()
         else:
@@ -251,12 +254,12 @@ class Differences:
 
 
 def _holds_record(data: bytes, offset: int) -> bool:
-    # Behind each record a segment has room for a blank, which is looked for.
+    # A segment has room for a blank after each record, and `is_whole` checks for it.
     return is_whole(memoryview(data + bytes(BLANK_SIZE)), 0, offset) and crc_property_fits(data)
 
 
 def _is_same_message(mine: bytes, theirs: bytes, place: int) -> bool:
-    """Whether two whole records of one length are of one message, and differ in a few bytes that no CRC covers."""
+    """Whether two whole records of one length hold one message and differ only in a few bytes without a CRC."""
     entry = read_item(memoryview(mine + bytes(BLANK_SIZE)), 0, place).entry
     if entry is None:
         return False
@@ -275,7 +278,7 @@ def _is_blank(item: bytes) -> bool:
 
 
 def _magics(data: bytes, stop: int) -> Iterator[int]:
-    """Where records may begin, before a position and behind the first byte."""
+    """Yield the positions before `stop`, without the first byte, at which records may begin."""
     found = data.find(MAGIC_START, 5, stop + 4)
     while found >= 0:
         yield found - 4

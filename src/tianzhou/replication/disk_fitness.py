@@ -1,4 +1,4 @@
-"""Whether the disk of a group's member takes writes, so that the member may lead (broker.md §19.7)."""
+"""The check whether the disk of a group's member accepts writes, so that the member may lead (broker.md §19.7)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tianzhou.store.store import MessageStore
 from tianzhou.supervision import start_owned
 
 PATIENCE_S: Final = 5.0
-"""Seconds for which the disk of a leader may refuse writes before the leader hands over."""
+"""Seconds that a leader's disk may refuse writes before the leader transfers its leadership."""
 PROBE_S: Final = 1.0
-"""Seconds between two writes that try whether the disk takes them again."""
+"""Seconds between two probe writes to a disk that refused an append."""
 PROBE_BYTES: Final = 64 << 10
 
 _log = logging.getLogger(__name__)
 
 
 class DiskRefusal:
-    """Since when a disk refuses writes. Pure."""
+    """The time since when a disk refuses writes. Pure."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
 
     def unfit(self, why: str, now_s: float, *, leads: bool) -> str:
-        """Return why the member shall not lead; empty when it may.
+        """Return why the member must not lead; empty when it may.
 
         Args:
-            why: why the disk refuses writes now; empty when it takes them.
+            why: why the disk refuses writes now; empty when it accepts them.
             now_s: monotonic time.
-            leads: whether the member leads. A leader has `PATIENCE_S`; other members do not stand for election at once.
+            leads: whether the member leads. A leader has `PATIENCE_S`, other members have no grace time.
         """
         if not why:
             self._since_s = None
@@ -44,7 +44,7 @@ class DiskRefusal:
 
 
 class DiskFitness:
-    """Watches the store's disk; tries it with small writes where only a next append would show that it works again.
+    """Checks the store's disk. After a refused append it probes the disk with small writes.
 
     Args:
         store: the member's store.
@@ -58,14 +58,14 @@ class DiskFitness:
         self._probing: asyncio.Task[None] | None = None
 
     def unfit(self, *, leads: bool) -> str:
-        """Return why the member shall not lead; empty when it may. To be called often."""
+        """Return why the member must not lead; empty when it may. The node calls this with each tick."""
         why = self._store.failures.disk_refusal
         if self._store.failures.refused_append and self._probing is None:
             self._probing = start_owned(self._probe(), "disk probe")
         return self._refusal.unfit(why, self._clock.monotonic(), leads=leads)
 
     def close(self) -> None:
-        """End the probe."""
+        """Cancel the probe."""
         if self._probing is not None:
             self._probing.cancel()
 
@@ -87,7 +87,7 @@ def write_probe(folder: Path) -> None:
     """Write and sync a small file, and remove it.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the disk refuses the write.
     """
     path = folder / f"probe-{os.getpid()}"
     try:

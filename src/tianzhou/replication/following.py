@@ -1,9 +1,9 @@
-"""What a slave does with what its master sends: compare the end it has, then append (broker.md §17.1).
+"""A slave's side of one HA connection: compare the end of its log with the master's, then append (broker.md §17.1).
 
-RocketMQ's slaves go on where their log ends, whatever the master has there. A master that lost the end of its log with
-the power, and stored something else since, would then be continued in the middle of other records. So a slave first
-asks for the last bytes that it has, and goes on only behind bytes that are equal. What is done when they are not is in
-`tianzhou.replication.agreement`.
+RocketMQ's slaves append at the end of their log and do not compare. A master may have lost the end of its log in a
+power failure and stored other records since. Such a slave would then continue in the middle of other records. So this
+slave first requests the last bytes that it has, and appends only after equal bytes. `tianzhou.replication.agreement`
+handles bytes that differ.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tianzhou.replication.rate import SecondRate
 from tianzhou.store.settings import StoreSettings
 
 _SURE: Final = 2
-"""Heartbeats in one place after which the master's log ends there: RocketMQ's may send one before it goes on."""
+"""Heartbeats at one offset that prove the end of the master's log; RocketMQ's master may send one before more bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedPart:
-    """What to do with bytes that came: compare the first ones with the log, append the others.
+    """The use of received bytes: compare the first ones with the log, append the others.
 
     Attributes:
-        offset: where the bytes begin in the log.
-        compare: how many are in the log already.
+        offset: log offset of the first byte.
+        compare: number of bytes that the log already has.
     """
 
     offset: int
@@ -34,21 +34,21 @@ class ReceivedPart:
 
 
 class Following:
-    """One connection to the master.
+    """The state of one connection to the master.
 
     Args:
-        begin: where the slave's log begins; -1 when it is empty.
-        end: where it ends.
-        first: from where on it is compared; see `Agreement.first`.
+        begin: log offset where the slave's log begins; -1 when it is empty.
+        end: log offset where it ends.
+        first: log offset from which it is compared; see `Agreement.first`.
         settings: of the store.
         now_s: monotonic time, seconds.
 
     Attributes:
-        end: where the slave's log ends.
-        first: what it reports first.
-        undecided: whether it is not clear yet what becomes of bytes that have come: they are not in the log.
-        heard_s: when bytes of the master came last, monotonic seconds.
-        reported_s: when the log's end was reported last, likewise.
+        end: log offset where the slave's log ends.
+        first: offset of the first report.
+        undecided: whether received bytes wait for a decision and are not in the log yet.
+        heard_s: when the last bytes of the master arrived, monotonic seconds.
+        reported_s: when the log's end was last reported, monotonic seconds.
     """
 
     def __init__(self, begin: int, end: int, first: int, settings: StoreSettings, now_s: float) -> None:
@@ -64,15 +64,15 @@ class Following:
         self.heard_s = self.reported_s = now_s
 
     def received(self, offset: int, size: int, now_s: float) -> ReceivedPart | Parting:
-        """What to do with bytes of the master's log; or that it does not have what this log ends with.
+        """Return how to use bytes of the master's log, or where the logs differ when the master's log ends early.
 
         Args:
-            offset: where they begin.
-            size: how many; 0 for a heartbeat.
+            offset: log offset of the first byte.
+            size: number of bytes; 0 for a heartbeat.
             now_s: monotonic time, seconds.
 
         Raises:
-            ProtocolError: they are not the next ones.
+            ProtocolError: the bytes are not the next ones.
         """
         self.heard_s = now_s
         if self._empty and size:
@@ -94,23 +94,24 @@ class Following:
             return ReceivedPart(offset, 0)
         if offset == self._next:
             self._idle += 1
-            # Ours says where its log ends; RocketMQ's repeats what it was told, whatever it has.
+            # Our master sends the offset where its log ends; RocketMQ's repeats the reported offset, wherever its log
+            # ends.
             return ReceivedPart(offset, 0) if self._idle < _SURE else Parting(self.first, offset)
         if self._next == self.first:
             return Parting(self.first, offset, master_begins=offset > self.first)
         raise ProtocolError(f"the master is at {offset} of its log, the next byte is that at {self._next}")
 
     def compared(self, part: ReceivedPart, equal: int) -> Parting | None:
-        """Take the result of a comparison; where the logs part, if they do.
+        """Return where the logs differ by the result of a comparison; None when the bytes are equal.
 
         Args:
-            part: what was compared.
-            equal: how many bytes, from the first one on, are the same.
+            part: the bytes compared.
+            equal: number of equal bytes, from the first one on.
         """
         return Parting(self.first, part.offset + equal) if equal < part.compare else None
 
     def rate(self, now_s: float) -> int:
-        """Bytes that came in the last whole second.
+        """Return the bytes that arrived in the last whole second.
 
         Args:
             now_s: monotonic time, seconds.
@@ -119,18 +120,18 @@ class Following:
 
     @property
     def agrees(self) -> bool:
-        """Whether everything that the slave had in the beginning has been compared, and is the same.
+        """Whether all bytes that the slave had when it connected are compared and equal.
 
         Single records may be broken at one of the two.
         """
         return self._next >= self._compared_to and not self.undecided
 
     def report(self, now_s: float, *, appended: bool) -> int | None:
-        """Where the log ends, when it is time to say so; None when it is not.
+        """Return the offset where the log ends when a report is due; None when it is not.
 
         Args:
             now_s: monotonic time, seconds.
-            appended: whether something was appended since the last report.
+            appended: whether bytes were appended since the last report.
         """
         if self.undecided or self._next < self.end or (not appended and now_s < self.next_report_s):
             return None
@@ -139,9 +140,9 @@ class Following:
 
     @property
     def next_report_s(self) -> float:
-        """When to report even if nothing comes, monotonic seconds."""
+        """When a report is due even if no bytes arrive, monotonic seconds."""
         return self.reported_s + self._settings.ha_send_heartbeat_interval / 1000
 
     def is_silent(self, now_s: float) -> bool:
-        """Whether the master has not been heard of for so long that the connection counts as dead."""
+        """Whether the master has been silent for so long that the connection counts as dead."""
         return now_s - self.heard_s > self._settings.ha_housekeeping_interval / 1000

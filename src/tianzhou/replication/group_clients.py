@@ -1,4 +1,4 @@
-"""Answers to DLedger's own clients at the port of a group's nodes; messages come by way of the broker."""
+"""Replies to DLedger's own clients at the port of a group's nodes; clients send messages to the broker instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tianzhou.wire.codes import DLedgerResponseCode
 
 
 class AnsweringNode(Protocol):
-    """The node that answers.
+    """The node that replies.
 
     Attributes:
         group: name of the group.
@@ -26,7 +26,7 @@ class AnsweringNode(Protocol):
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each node of the group listens for nodes, by id."""
+        """Addresses at which the nodes of the group listen for other nodes, by id."""
         ...
 
     @property
@@ -36,10 +36,10 @@ class AnsweringNode(Protocol):
 
 
 def answer_client(node: AnsweringNode, entries: EntryLog, request: dledger.Request) -> dledger.Response:
-    """Return the answer to a request of a client.
+    """Return the reply to a request of a client.
 
     Args:
-        node: the node that answers.
+        node: the node that replies.
         entries: its log.
         request: METADATA, APPEND, GET or PULL.
     """

@@ -1,4 +1,4 @@
-"""A node of a DLedger group at work: it carries out what its `DLedgerMember` decides (broker.md §19, docs/adr/0015)."""
+"""The I/O of a DLedger group's node, which executes decisions of its `DLedgerMember` (broker.md §19, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tianzhou.wire.codes import DLedgerRequestCode, DLedgerResponseCode, Respons
 from tianzhou.wire.command import Command
 
 BROKER_ADDRESS: Final = "brokerAddr"
-"""Header field of our nodes' requests and of answers to heart-beats: where the node's broker serves clients."""
+"""Header field of our nodes' requests and heartbeat replies: the address where the node's broker serves clients."""
 _TICK_S: Final = 0.02
 _BEAT: Final = dledger.HeartBeatResponse
 
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Ticket(NamedTuple):
-    """Who waits for an answer."""
+    """The connection and the request that wait for an answer."""
 
     connection: Connection
     command: Command
@@ -55,8 +55,8 @@ class Peer(NamedTuple):
     Attributes:
         id: `n1`.
         address: where it listens for nodes.
-        position: log offset up to which it is known to have this node's log.
-        in_sync: whether it has all that is committed.
+        position: log offset up to which it has confirmed this node's log.
+        in_sync: whether it has all committed entries.
     """
 
     id: str
@@ -66,27 +66,27 @@ class Peer(NamedTuple):
 
 
 class GroupNode:
-    """Listens for the other nodes, and keeps store and group in step; an async context manager.
+    """A group's node, which listens for other nodes and applies decisions to the store; an async context manager.
 
     Args:
-        store: its log is one of entries.
+        store: store whose log consists of entries.
         clock: monotonic time.
         host: where to listen.
         broker_address: where this node's broker serves clients.
-        chance: numbers by chance, at least 0 and below 1.
-        protection: from where members may come, which of them speak TLS, and how this node speaks to them.
+        chance: random numbers, at least 0 and below 1.
+        protection: allowed addresses of members, which of them use TLS, and how this node connects to them.
 
     Attributes:
         group: name of the group.
         id: of this node, `n0`.
         number: of this node, 0.
-        standing: what it is now.
+        standing: role, term and leader now.
         halted: why it follows no further, with the remedy; empty when it follows.
         joined: as `DLedgerMember.joined`.
         why: why it does not lead any more, for the log.
-        leads_ended: how often it has stopped leading or serving; what began before such an end is over, even when the
-            node serves again in the same turn of the loop.
-        leader_address: where the leader's broker serves clients; empty while that is not known.
+        leads_ended: how often it has stopped leading or serving. Work that began before such an end is over, even when
+            the node serves again in the same turn of the loop.
+        leader_address: where the leader's broker serves clients; empty while it is unknown.
         changed: called when the standing has changed.
     """
 
@@ -116,7 +116,7 @@ class GroupNode:
         self._failed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
-        # In the order of their beginning: it decides which of them are cancelled first.
+        # In the order of their start, which decides the order in which they are cancelled.
         self._calls: dict[asyncio.Task[None], None] = {}
         self._grown = self._fenced = self._stops = False
         self._addresses: dict[str, str] = {}
@@ -160,19 +160,19 @@ class GroupNode:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each node of the group listens for nodes, by id."""
+        """Addresses at which the nodes of the group listen for other nodes, by id."""
         return dict(self._peers)
 
     @property
     def leads(self) -> bool:
-        """Whether this node leads, and a quorum has confirmed that lately."""
+        """Whether this node leads and a quorum has confirmed it recently."""
         return self.standing.serving
 
     def still_leads(self) -> bool:
         """Whether this node leads at this moment.
 
-        A process that was stopped finds out with its next tick that others lead by now; it must say nothing in their
-        place before.
+        A process that was suspended learns only with its next tick that another node leads. This call runs the tick
+        first, so that the node does not answer in that leader's place.
         """
         if self.leads and self._member is not None:
             self._step(self._member.tick)
@@ -180,17 +180,17 @@ class GroupNode:
 
     @property
     def leader_address(self) -> str:
-        """Where the broker of the other node that leads serves clients; empty while that is not known."""
+        """Address where the broker of the leading other node serves clients; empty while it is unknown."""
         return self._addresses.get(self.standing.leader or "", "")
 
     @property
     def broker_addresses(self) -> list[str]:
-        """Where the brokers of other nodes serve clients, as far as that is known; the leader's first."""
+        """Known addresses where brokers of other nodes serve clients; the leader's first."""
         leader = self.leader_address
         return list(dict.fromkeys([leader] * bool(leader) + list(self._addresses.values())))
 
     def peers(self) -> list[Peer]:
-        """The other nodes, as this leader sees them."""
+        """Return the other nodes, as this leader sees them."""
         if self._member is None:
             return []
         entries, committed = self._entries, self._member.committed.index
@@ -203,11 +203,11 @@ class GroupNode:
         return found
 
     async def run(self) -> None:
-        """Take part until cancelled.
+        """Take part in the group until cancelled.
 
         Raises:
-            OSError: the disk refuses; the caller begins again, with what the disk has.
-            StoreError: likewise.
+            OSError: the disk refuses a write; the caller runs the node again with the state on the disk.
+            StoreError: the log is inconsistent or refuses an operation; the caller runs the node again too.
         """
         entries, settings = self._entries, self._store.settings
         term, vote = entries.terms.read()
@@ -253,7 +253,7 @@ class GroupNode:
             self._stand(Standing(NodeRole.CANDIDATE, self.standing.term, None, serving=False), "this node has stopped")
 
     def bar(self, why: str) -> None:
-        """Keep this node from leading for a reason; an empty one lets it lead."""
+        """Prevent this node from leading for a reason; an empty reason lets it lead."""
         self._bar = why
         if self._member is not None:
             self._step(partial(self._member.bar, why))
@@ -264,9 +264,9 @@ class GroupNode:
         return self._bar if self._member is None else self._member.barred
 
     async def leave(self, limit_s: float) -> None:
-        """Hand leadership over, and return once the other node serves; this node does not lead again.
+        """Transfer leadership, and return once the other node serves; this node does not lead again.
 
-        Returns at once where this node does not lead, or no other node can take leadership over.
+        Returns at once when this node does not lead, or no other node can take over leadership.
 
         Args:
             limit_s: maximum seconds to wait.
@@ -287,13 +287,13 @@ class GroupNode:
             await asyncio.sleep(_TICK_S)
 
     def _is_led(self) -> bool:
-        """Whether another node leads, and has committed an entry of its term."""
+        """Whether another node leads and has committed an entry of its term."""
         entries, index = self._entries, self._entries.committed_index
         known = self.standing.leader is not None and 0 <= entries.begin_index <= index
         return known and entries.term_at(index) == self.standing.term
 
     async def ready_to_serve(self) -> None:
-        """Wait until all of the log is committed and in queues.
+        """Wait until all of the log is committed and dispatched to queues.
 
         Raises:
             StoreError: this node does not lead any more.
@@ -303,7 +303,7 @@ class GroupNode:
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
-    # what happens
+    # events
 
     def _tick(self) -> None:
         if self._member is not None:
@@ -312,7 +312,7 @@ class GroupNode:
             self._step(self._member.tick)
 
     def _judge_fitness(self, member: DLedgerMember) -> None:
-        """Tell the member whether it may lead: not while this broker is being stopped, or its disk refuses writes."""
+        """Report to the member that it may not lead while this broker stops or its disk refuses writes."""
         leads = self.standing.role is NodeRole.LEADER
         why = "this broker is being stopped" if self._stops else self._disk.unfit(leads=leads)
         if why != self._unfit:
@@ -332,9 +332,9 @@ class GroupNode:
             self._step(self._member.appended)
 
     def _watch_disk(self) -> None:
-        """Report flushed entries to the member from now on, where it asks for that; again after each cut of the log."""
+        """Start the task that reports flushed entries to the member; start it again after each cut of the log."""
         if self._syncing is not None:
-            # The disk has less of the log after a cut, and this task waits for an offset that was there before.
+            # After a cut the flushed offset is smaller, and the task waits for an offset from before the cut.
             self._syncing.cancel()
         self._syncing = start_owned(self._follow_disk(), "group") if self._store.settings.sync_flush else None
 
@@ -344,10 +344,10 @@ class GroupNode:
             self._step(partial(self._member.synced, self._entries.index_before(flushed.value)))
             await flushed.reach(flushed.value + 1)
 
-    # what the member wants
+    # decisions of the member
 
     def _step(self, happened: Callable[[int], object]) -> None:
-        """Let the member know what happened, at this time, and carry out what it decides."""
+        """Report an event to the member, with the present time, and execute its decisions."""
         member = self._member
         if member is None or self._failed is None or self._failed.done():
             return
@@ -358,14 +358,14 @@ class GroupNode:
             if member.handing_over is not self._fenced:
                 self._fence(fenced=member.handing_over)
         except (OSError, StoreError, MemoryError) as error:
-            # Half a decision, or one half carried out, must not be answered for: the node begins again with what is
-            # on the disk.
+            # A decision that was made or executed only in part must not be answered. The node starts again with the
+            # state on the disk.
             if isinstance(error, OSError):
                 self._store.failures.append_refused(str(error))
             self._failed.set_exception(error)
 
     def _fence(self, *, fenced: bool) -> None:
-        """Refuse puts while the next leader catches up: it is elected only with all entries of this node."""
+        """Refuse puts while the next leader catches up, because it is elected only with all entries of this node."""
         self._fenced, flags = fenced, self._store.flags
         if fenced:
             flags.put_up(RunningFlag.FENCED, f"{self.id} hands the lead of the group {self.group} over; send again")
@@ -402,7 +402,7 @@ class GroupNode:
         self.joined = member.joined
         self._note_halt(member.halted)
         for complaint in ready.complaints:
-            # Whoever reaches the port can provoke them.
+            # Any peer that reaches the port can provoke complaints, so they are limited.
             held = self._complaints.due(self.group, self._clock.monotonic())
             if held is not None:
                 _log.warning("group %s: %s%s", self.group, complaint, f" ({held} more were left out)" if held else "")
@@ -412,14 +412,14 @@ class GroupNode:
             call.add_done_callback(self._calls.pop)
         for answer in ready.answers:
             assert isinstance(answer.ticket, _Ticket)
-            # A leader is asked by nobody: it learns from answers where its followers' brokers are.
+            # No node sends requests to a leader, so the leader learns its followers' broker addresses from replies.
             where = {BROKER_ADDRESS: self._broker_address} if isinstance(answer.response, _BEAT) else None
             body = dledger.encode(answer.response)
             reply = answer.ticket.command.reply(DLedgerResponseCode.SUCCESS, fields=where, body=body)
             answer.ticket.connection.send(reply)
 
     def _note_halt(self, halted: str) -> None:
-        """Log, once, that this node follows no further, or again."""
+        """Log, once, that this node follows no further, or that it follows again."""
         if halted == self.halted:
             return
         self.halted = halted
@@ -472,7 +472,7 @@ class GroupNode:
         if self._member is not None:
             self._step(partial(self._member.answered, send.number, response))
 
-    # what others want
+    # requests of other nodes and clients
 
     def _serve(self, connection: Connection, command: Command) -> Command | None:
         try:

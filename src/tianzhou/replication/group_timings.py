@@ -1,4 +1,4 @@
-"""Times and bounds of a group's node, by the broker's settings."""
+"""Time limits and bounds of a group's node, from the broker's settings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DEFAULTS: Final = Timings()
 
 
 def timings_of(settings: StoreSettings) -> Timings:
-    """Times and bounds that the settings ask for.
+    """Return the time limits and bounds that the settings request.
 
-    Who stands for election waits for answers no longer than for a leader: with short times, a node that is cut off
-    would otherwise hold up the next round of the others for DLedger's two seconds.
+    A candidate waits for votes no longer than a follower waits for its leader. With short times, a node that is cut off
+    would otherwise delay the next round of the others for DLedger's two seconds.
     """
     interval_ms, leak = settings.d_leger_heart_beat_time_interval_ms, settings.d_leger_max_heart_beat_leak
     return Timings(

@@ -1,4 +1,4 @@
-"""A slave's connection to its master's HA port: what comes is appended to the log (broker.md §17.1)."""
+"""A slave's connection to its master's HA port; the slave appends received bytes to its log (broker.md §17.1)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tianzhou.supervision import Supervisor
 from tianzhou.wire.ha import StretchReader, encode_report
 
 AGAIN_S: Final = 3.0
-"""Seconds after which a connection is tried again; RocketMQ's slaves wait for five."""
+"""Seconds before a slave connects again; RocketMQ's slaves wait for five."""
 REFUSED_AGAIN_S: Final = 60.0
-"""Seconds after which a log that is not the master's is compared again, in case an operator has done something."""
+"""Seconds before a log that differs from the master's is compared again, in case an operator has repaired it."""
 HALTED_AGAIN_S: Final = 600.0
 """Seconds between two log lines about a slave that has halted for the same reason."""
 WORK: Final = "copying the log"
 _CONNECT_LIMIT_S: Final = 5.0
 _SURE: Final = 2
-"""Heartbeats after which a master has no more bytes: RocketMQ's may send one before it goes on."""
+"""Heartbeats that prove the end of the master's log; RocketMQ's master may send one before more bytes."""
 _BUFFER: Final = 1 << 20
 _PLAIN_MASTER: Final = "; RocketMQ's masters speak none there: tls.replication.enable=false at a slave of theirs"
 
@@ -41,14 +41,14 @@ _log = logging.getLogger(__name__)
 
 
 class SlaveHaClient:
-    """Follows a master.
+    """Copies the log of a master.
 
     Args:
-        store: gets the log.
+        store: the slave's store, to which the log is appended.
         clock: monotonic time.
-        master: the HA address of the master, `host:port`; empty while there is none.
-        reopen: called when the store has to be reopened, because the end of its log is to be cut off.
-        tls: speak TLS to the master (`tianzhou.remoting.tls.client_context`); None speaks plain.
+        master: returns the HA address of the master, `host:port`; empty while there is none.
+        reopen: called when the store must be reopened, because the end of its log is to be cut off.
+        tls: TLS context for the master (`tianzhou.remoting.tls.client_context`); None connects without TLS.
         config_file: the broker's configuration file, for the commands in log lines.
 
     Attributes:
@@ -85,14 +85,14 @@ class SlaveHaClient:
         self.broken_at_master: Callable[[LogEntry], None] = lambda entry: None
 
     def master_changed(self) -> None:
-        """Look at the master's address now, rather than in a few seconds."""
+        """Check the master's address now, without waiting for the next attempt."""
         self._changed.set()
 
     async def run(self, supervisor: Supervisor) -> None:
         """Connect, copy, and connect again, until cancelled.
 
         Args:
-            supervisor: learns why there is nothing to copy.
+            supervisor: gets the reason when nothing can be copied.
         """
         troubles = supervisor.troubles
         while True:
@@ -107,10 +107,10 @@ class SlaveHaClient:
                     if parting is None:
                         continue
                     if await self._reconcile(parting, address):
-                        await asyncio.Event().wait()  # nothing is copied behind what goes
+                        await asyncio.Event().wait()  # The store is being reopened, so copy no bytes after the cut.
                     pause_s = 0.0
                 except TianzhouError as error:
-                    # A master that is away stays so for minutes, and whatever it is is tried again every few seconds.
+                    # A master may be away for minutes, and each attempt every few seconds fails for the same cause.
                     troubles.failed(WORK, error, self._clock.now_ms(), self._clock.monotonic())
                     if isinstance(error, StoreError):
                         pause_s, self._agreement = REFUSED_AGAIN_S, Agreement(self._store.settings)
@@ -118,7 +118,7 @@ class SlaveHaClient:
                     else:
                         state = f"the log is not copied, {address} is looked for every {AGAIN_S:g} s"
                         if isinstance(error, _Refused):
-                            # Which of a few reasons comes first may be a matter of chance.
+                            # The reason that comes first may vary between attempts, so each reason has its own limit.
                             if self._refusals.due(str(error), self._clock.monotonic()) is not None:
                                 self._said = state
                                 _log.error("%s: %s", state, error)
@@ -127,7 +127,7 @@ class SlaveHaClient:
             await self._pause(pause_s)
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait for a time, for another master, or for an operator who allows a slave that has halted to cut."""
+        """Wait for a time, for another master, or for an operator who allows a halted slave to cut its log."""
         loop, root = asyncio.get_running_loop(), self._store.settings.root
         until_s = loop.time() + pause_s
         while not self._changed.is_set() and (left_s := until_s - loop.time()) > 0:
@@ -138,29 +138,29 @@ class SlaveHaClient:
                 return
 
     def _note_halt(self, error: StoreError) -> None:
-        """Log why this slave copies nothing; rarely while that stays the same."""
+        """Log why this slave copies nothing; rarely while the reason stays the same."""
         self.halted = error.reason if isinstance(error, _Halted) else str(error)
         if self._halts.due(self.halted, self._clock.monotonic()) is not None:
             self._said = self.halted
             _log.error("%s", error)
 
     def _say(self, state: str, level: int, detail: str = "") -> None:
-        """Log a state when it is another one than before, whatever the detail."""
+        """Log a state when it differs from the last one; the detail is not compared."""
         if state != self._said:
             self._said = state
             _log.log(level, "%s%s", state, detail)
 
     async def _reconcile(self, parting: Parting, address: str) -> bool:
-        """Decide what becomes of a log that is not the master's; whether its end is to be cut off.
+        """Handle a log that differs from the master's; return whether its end is to be cut off.
 
         Args:
-            parting: where the logs part.
+            parting: where the logs differ.
             address: HA address of the master.
 
         Raises:
-            StoreError: an operator has to decide, or the disk refuses the copy of the records or the mark.
+            StoreError: an operator must decide, or the disk refuses the copy of the records or the mark.
         """
-        from tianzhou.store.offline.kept_records import keep_records  # no other broker needs it
+        from tianzhou.store.offline.kept_records import keep_records  # only a slave that cuts its log needs it
 
         store, settings = self._store, self._store.settings
         begin, end = store.begin_offset, store.end_offset
@@ -202,7 +202,7 @@ class SlaveHaClient:
         return True
 
     async def _halt(self, refused: CutRefused, parting: Parting, address: str) -> _Halted:
-        """Return the error of a slave that keeps a log which its master's does not continue."""
+        """Return the error of a slave whose log has an end that its master's log does not have."""
         from tianzhou.store.offline.kept_records import count_records
 
         settings = self._store.settings
@@ -215,21 +215,21 @@ class SlaveHaClient:
         return _Halted(Halt(address, begin, parting.at, end, messages, self._config_file, str(settings.root)))
 
     def _first(self) -> int:
-        """From where on to compare."""
+        """Return the log offset from which to compare."""
         store = self._store
         first, doubted = self._agreement.first(store.begin_offset, store.end_offset), store.copy.doubted_from
-        # The record before what is doubted proves that it is the same log.
+        # The record before the doubted ones proves that it is the same log.
         return first if doubted is None else min(first, max(doubted - OVERLAP, store.begin_offset, 1))
 
     async def _follow(self, address: str, well: Callable[[], object]) -> Parting | None:
-        """Copy until the master is at another address, or turns out to have another log.
+        """Copy until the master has another address, or its log turns out to differ.
 
         Args:
             address: the HA address.
-            well: called when bytes of the master have come.
+            well: called when bytes of the master have arrived.
 
         Raises:
-            TianzhouError: the connection cannot be made or ended.
+            TianzhouError: the connection cannot be made, or it has ended.
         """
         loop = asyncio.get_running_loop()
         host, _, port = address.rpartition(":")
@@ -259,7 +259,7 @@ class SlaveHaClient:
             self.following = None
 
     async def _settle(self, differences: list[LogDifference]) -> None:
-        """Have single records put right that the two logs do not have alike, here or at the master."""
+        """Repair records that are broken here with the master's bytes, and report records that are broken there."""
         damage = self._store.damage
         for one in differences:
             why = f"bytes {one.start} to {one.stop} of the commit log are not those of the master"
@@ -289,7 +289,7 @@ class SlaveHaClient:
             if following.agrees:
                 self._store.copy.doubted_from = None
                 self._agreed()
-            # A slave that has halted copies nothing before the logs have been compared.
+            # A halted slave copies nothing before the logs have been compared.
             may_copy = following.agrees or not self.halted
             if following.heard_s > began_s and link.parting is None and may_copy:
                 well()
@@ -304,7 +304,7 @@ class SlaveHaClient:
         return None
 
     def _agreed(self) -> None:
-        """Note that the master has all of this log: nothing is to be cut, so no permission may stay."""
+        """Note that the master has all of this log. Nothing must be cut, so revoke a permission to cut."""
         self.halted = ""
         if not self._has_agreed:
             self._has_agreed = True
@@ -312,7 +312,7 @@ class SlaveHaClient:
                 forbid_cut(self._store.settings.root)
 
     def _ended(self, link: _MasterLink, address: str) -> TianzhouError:
-        """Why a connection is over that the master has ended."""
+        """Return the error for a connection that the master has ended."""
         text = f"the master at {address} ended the connection"
         if isinstance(link.error, ssl.SSLError):
             return _Refused(f"{text}{words_of_loss(link.error)}")
@@ -322,7 +322,7 @@ class SlaveHaClient:
 
 
 class _Halted(StoreError):
-    """The log of a slave with `durability=zero-loss` has an end that its master's does not have."""
+    """The error of a slave with `durability=zero-loss` whose log has an end that its master's log does not have."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__(halt_line(halt))
@@ -330,7 +330,7 @@ class _Halted(StoreError):
 
 
 class _Refused(ConnectionLost):
-    """The master lets this slave not copy."""
+    """The error of a slave that the master does not allow to copy."""
 
 
 class _MasterLink(asyncio.BufferedProtocol):
@@ -342,7 +342,7 @@ class _MasterLink(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.following = Following(store.begin_offset, store.end_offset, first, store.settings, self._now())
         self.ended = False
-        # Set when the first bytes have come, and when no more will.
+        # Set when the first bytes have arrived, and when no more will arrive.
         self.stirred = asyncio.Event()
         self.parting: Parting | None = None
         self.failure: TianzhouError | None = None
@@ -384,7 +384,7 @@ class _MasterLink(asyncio.BufferedProtocol):
             self.report(appended=appended)
 
     def _take_in(self, data: memoryview) -> bool:
-        """Compare or append what came; whether anything was appended."""
+        """Compare or append received bytes; return whether any were appended."""
         following = self.following
         if not self.heard:
             self.heard = True
@@ -407,7 +407,7 @@ class _MasterLink(asyncio.BufferedProtocol):
         return appended
 
     def _take(self, offset: int, body: memoryview) -> bool:
-        """Take bytes of the master's log; whether any were appended."""
+        """Compare or append bytes of the master's log; return whether any were appended."""
         copy = self._store.copy
         rest: tuple[int, memoryview] | None = (offset, body)
         if self._differences is not None:
@@ -433,7 +433,7 @@ class _MasterLink(asyncio.BufferedProtocol):
         return False
 
     def _decided(self, rest: bytes | None) -> tuple[int, memoryview] | None:
-        """Bytes behind a difference with their place; None as long as it is not clear what becomes of it."""
+        """Return the bytes after a difference with their log offset; None while the difference is undecided."""
         differences = self._differences
         assert differences is not None
         if differences.parting is not None:
@@ -447,12 +447,12 @@ class _MasterLink(asyncio.BufferedProtocol):
         return differences.place, memoryview(rest)
 
     def settled(self) -> list[LogDifference]:
-        """What was found out since this was asked last about records that the logs do not have alike."""
+        """Return the differences settled since the last call."""
         found, self._settled = self._settled, []
         return found
 
     def report(self, *, appended: bool) -> None:
-        """Tell the master how far this log is, when it is time to."""
+        """Report the end of this log to the master when a report is due."""
         offset = self.following.report(self._now(), appended=appended)
         if offset is not None and self._transport is not None:
             self._transport.write(encode_report(offset))

@@ -1,4 +1,4 @@
-"""The HA port of a master: slaves connect to it, and are sent the commit log (broker.md §17.1)."""
+"""The HA port of a master, which sends the commit log to connected slaves (broker.md §17.1)."""
 
 from __future__ import annotations
 
@@ -22,34 +22,36 @@ from tianzhou.supervision import start_owned
 from tianzhou.wire.ha import ReportReader, encode_head
 
 _TURN_BYTES: Final = 4 << 20
-"""Bytes a slave is given before others have their turn."""
+"""Bytes sent to one slave before other slaves get their turn."""
 _GATHERING_S: Final = 0.001
-"""How long an ASYNC_MASTER gathers what it sends its slaves: each stretch and its report cost both sides some calls."""
+"""Seconds that an ASYNC_MASTER gathers bytes before it sends them.
+
+Each stretch and its report cost both sides some calls."""
 _ACCEPTS_PER_TURN: Final = 16
 _ACCEPT_AGAIN_S: Final = 1.0
 MOST_SLAVES: Final = 64
-"""Connections to the HA port; more are refused, as each may make the master read all of its log. The oldest one that
-has not reported has to go first, so that who only connects keeps no slave out."""
+"""Maximum number of connections to the HA port; more are refused, because each may make the master read all of its log.
+A new connection replaces the oldest one that has not reported, so that idle connections keep no slave out."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Gone(Exception):
-    """A peer has ended its connection before it said anything."""
+    """The error of a peer that ends its connection before it sends a byte."""
 
 
 class HaServer:
-    """Listens for slaves; `async with HaServer(…)`.
+    """The listener for slaves; `async with HaServer(…)`.
 
     Args:
-        store: has the log.
+        store: the store whose log is sent.
         clock: monotonic time.
         host: where to listen.
-        port: likewise; 0 for any free one.
-        protection: from where slaves may come, which of them speak TLS, and whose certificates are taken.
+        port: where to listen; 0 for any free port.
+        protection: allowed addresses of slaves, which of them use TLS, and which certificates are accepted.
 
     Attributes:
-        slaves: those that are connected.
+        slaves: the connected slaves.
         links: their connections, the oldest first.
     """
 
@@ -70,7 +72,7 @@ class HaServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which it listens."""
         assert self._socket is not None
         return int(self._socket.getsockname()[1])
 
@@ -119,7 +121,7 @@ class HaServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
+            # The socket stays readable while no connection can be accepted; without a pause the loop would spin.
             self.complain("accept", f"HA port {self.port}: no slave can connect now: {words(error)}")
             loop = asyncio.get_running_loop()
             loop.remove_reader(listener)
@@ -138,16 +140,16 @@ class HaServer:
             self.slaves.connected.append(link.slave)
             self._store.appended = self.grown
             link.beginning = start_owned(self._begin(accepted, link), "replication")
-            # One that is cancelled before its first turn does not close it.
+            # A task that is cancelled before its first turn does not close the socket itself.
             link.beginning.add_done_callback(lambda begun: accepted.close() if begun.cancelled() else None)
 
     async def _begin(self, accepted: socket.socket, link: _Link) -> None:
-        """Give a link its connection, by TLS when the slave begins with it."""
+        """Set up the connection of a link, with TLS when the slave starts a handshake."""
         loop, tls, address = asyncio.get_running_loop(), self.protection.tls, link.slave.address
         options: dict[str, Any] = {}
         try:
             if tls is not None:
-                # A slave speaks first. Its first report begins with the byte of TLS beyond 2^60 bytes of log only.
+                # A slave sends first. The first byte of its first report equals TLS's only beyond 2^60 bytes of log.
                 first = await first_byte(accepted, link.slave.patience_s)
                 if first == HANDSHAKE and tls.offered:
                     tls.refresh()
@@ -180,10 +182,10 @@ class HaServer:
             link.beginning = None
 
     def left(self, link: _Link) -> None:
-        """Forget a connection.
+        """Remove a connection.
 
         Args:
-            link: the connection; one that is forgotten already does no harm.
+            link: the connection; a second removal has no effect.
         """
         if link in self.links:
             del self.links[link]
@@ -192,7 +194,7 @@ class HaServer:
             self.slaves.connected.remove(link.slave)
 
     def grown(self) -> None:
-        """The log has grown: slaves are sent it soon, by a master that waits for them in the next turn of the loop."""
+        """Send slaves the new end of the log soon; a SYNC_MASTER sends it in the next turn of the loop."""
         if self.links and not self._scheduled:
             self._scheduled = True
             loop = asyncio.get_running_loop()
@@ -207,16 +209,16 @@ class HaServer:
             link.send()
 
     def bounds(self) -> LogBounds:
-        """What there is of the log."""
+        """Return the bounds of the log."""
         store = self._store
         return LogBounds(store.begin_offset, store.end_offset, store.settings.mapped_file_size_commit_log)
 
     def admits(self, host: str, address: str) -> bool:
-        """Whether a peer may connect from where it is.
+        """Whether a peer may connect from its address.
 
         Args:
             host: its address, without its port.
-            address: with it, for the log.
+            address: its address with its port, for the log.
         """
         try:
             self.protection.allowed.check(host)
@@ -226,7 +228,7 @@ class HaServer:
         return True
 
     def has_room(self) -> bool:
-        """Whether one more connection may stay; one that has not reported yet goes for it."""
+        """Whether there is room for one more connection; the oldest one that has not reported is closed for it."""
         if len(self.links) < MOST_SLAVES:
             return True
         mute = next((link for link in self.links if link.slave.acked < 0), None)
@@ -236,10 +238,10 @@ class HaServer:
         return True
 
     def complain(self, kind: str, text: str) -> None:
-        """Log what is wrong with a slave, not more often than somebody can read.
+        """Log a complaint about a slave, at a rate that a person can read.
 
         Args:
-            kind: what makes complaints equal.
+            kind: complaints of one kind share a limit.
             text: the line.
         """
         held = self._complaints.due(kind, self._clock.monotonic())
@@ -247,11 +249,11 @@ class HaServer:
             _log.error("%s%s", text, f" ({held} more of the kind before)" if held else "")
 
     def complain_of_stranger(self, address: str, hello: bytes) -> None:
-        """Log who is no slave.
+        """Log a peer that is no slave.
 
         Args:
-            address: where it connects from.
-            hello: what it began with.
+            address: the peer's address.
+            hello: first bytes that it sent.
         """
         self.complain(
             "stranger",
@@ -260,12 +262,12 @@ class HaServer:
         )
 
     def reported(self) -> None:
-        """A slave has said how far it is, or is gone."""
+        """Notify the store that a slave has reported or disconnected."""
         self._store.copies_changed()
 
 
 class _Link(asyncio.Protocol):
-    """One slave's connection."""
+    """The connection of one slave."""
 
     def __init__(self, server: HaServer, host: str, address: str) -> None:
         self._server = server
@@ -278,14 +280,14 @@ class _Link(asyncio.Protocol):
         self._paused = False
         self._transport: asyncio.Transport | None = None
         self.slave = Slave(address, server._store.settings, self._now())
-        # Ends when there is a connection, after the first byte and the handshake of TLS.
+        # Ends when the connection is set up, after the first byte and the TLS handshake.
         self.beginning: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         shown = transport.get_extra_info("ssl_object")
         try:
-            # Empty for a certificate that was not verified.
+            # The certificate is empty when it was not verified.
             self._server.protection.check_slave(self._host, None if shown is None else shown.getpeercert())
         except ProtocolError as error:
             self._server.complain("refused", f"slave {self.slave.address} is refused: {error}")
@@ -306,7 +308,7 @@ class _Link(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that wait in this process for the connection."""
+        """Bytes in the write buffer of this process."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
@@ -350,7 +352,7 @@ class _Link(asyncio.Protocol):
         self.send()
 
     def _watch(self) -> None:
-        """Look again whether the slave is silent, and whether a heartbeat is due."""
+        """Disconnect a silent slave, and send a heartbeat when one is due."""
         if self.slave.is_silent(self._now()):
             self._server.complain(
                 "silent", f"slave {self.slave.address} has said nothing for too long; it is disconnected"
@@ -360,7 +362,7 @@ class _Link(asyncio.Protocol):
         self.send()
 
     def send(self) -> None:
-        """Send what there is, as far as the connection takes it."""
+        """Send the available bytes until the connection is full."""
         left = _TURN_BYTES
         while self._transport is not None and not self._paused and self._reading is None:
             now = self._now()
@@ -379,7 +381,7 @@ class _Link(asyncio.Protocol):
                 return
             if isinstance(stretch, memoryview):
                 head = encode_head(step.offset, step.size)
-                # From Python 3.12 on asyncio never finishes to write an empty piece, and its loop spins.
+                # From Python 3.12 on asyncio never completes the write of an empty piece, and its loop spins.
                 self._transport.writelines((head, stretch) if step.size else (head,))
                 self.slave.was_sent(step, now)
                 left -= step.size + 1024

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_COUNTED: Final = 1_000_000
-"""Messages that are counted; behind so many the line says "more than"."""
+"""Maximum number of messages to count; the line says "more than" for a larger number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def promote_command(config_file: str) -> str:
 
 
 def cut_command(config_file: str) -> str:
-    """Return the command that starts a slave which may cut its log once.
+    """Return the command that starts a slave with permission to cut its log once.
 
     Args:
         config_file: the slave's configuration file.

@@ -1,4 +1,4 @@
-"""Who may speak at a port between brokers, and how a broker speaks at those of others (docs/adr/0017)."""
+"""Access rules of a port between brokers, and how a broker connects to the ports of others (docs/adr/0017)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tianzhou.replication.allowed_addresses import EVERYBODY, KEY, AllowedAddres
 from tianzhou.wire.codes import DLedgerRequestCode
 
 _AS_SLAVE: Final = DLedgerRequestCode.PULL
-"""The request whose needs a slave's account has to meet: who copies the log may do what members of a group may."""
+"""The request whose permission a slave's account needs: a copier of the log needs the rights of a group's member."""
 
 
 @dataclass(frozen=True)
 class PortProtection:
-    """What protects the HA port and the port of a group's members.
+    """The protection of the HA port and of the port of a group's members.
 
     Attributes:
-        allowed: from where others may come.
-        tls: which connections speak TLS, and with which certificate; None speaks plain only.
-        context: what this broker speaks TLS to the others with; None has it speak plain.
-        access: decides whose account may; None lets all.
-        hooks: sign what this broker says to the others, where there is a place for a signature.
+        allowed: addresses from which others may connect.
+        tls: which connections use TLS, and with which certificate; None accepts connections without TLS only.
+        context: TLS context for connections to the others; None connects without TLS.
+        access: checks the account of a request; None allows all.
+        hooks: sign this broker's requests to the others, where the protocol has a place for a signature.
     """
 
     allowed: AllowedAddresses = EVERYBODY
@@ -38,17 +38,19 @@ class PortProtection:
     hooks: Sequence[RpcHook] = ()
 
     def check_slave(self, ip: str, certificate: Mapping[str, Any] | None) -> None:
-        """Return when a slave may copy the log: HA has no place for a signature, so its certificate is its account.
+        """Raise when a slave may not copy the log.
 
-        With access control and `tls.server.accountFrom` that account has to be an administrator's, or one that may
-        change the cluster. One without a certificate is served only where addresses are listed.
+        HA has no place for a signature, so the slave's certificate names its account.
+
+        With access control and `tls.server.accountFrom` that account must be an administrator's, or one that may change
+        the cluster. A slave without a certificate is served only where addresses are listed.
 
         Args:
-            ip: where it connects from; `allowed` has let it in.
+            ip: the slave's address; `allowed` has accepted it.
             certificate: its verified certificate, as `getpeercert` describes it; None or empty without one.
 
         Raises:
-            ProtocolError: it may not; says what to do.
+            ProtocolError: the slave may not copy; the text has the remedy.
         """
         account_of = None if self.tls is None else self.tls.account_of
         if self.access is None or account_of is None:
@@ -71,4 +73,4 @@ class PortProtection:
 
 
 UNPROTECTED: Final = PortProtection()
-"""Plain connections of everybody."""
+"""No protection: connections without TLS from all addresses."""

@@ -1,16 +1,16 @@
-"""Bytes in the present second and in the last whole one. Pure."""
+"""The number of bytes in the present second and in the last whole one. Pure."""
 
 from __future__ import annotations
 
 
 class SecondRate:
-    """Counts bytes by the second.
+    """A counter of bytes by the second.
 
     Args:
         now_s: monotonic time, seconds.
 
     Attributes:
-        began_s: when the present second began.
+        began_s: when the present second began, monotonic seconds.
         in_second: bytes in it so far.
     """
 
@@ -22,19 +22,19 @@ class SecondRate:
         """Count bytes.
 
         Args:
-            size: how many.
+            size: number of bytes.
             now_s: monotonic time, seconds.
         """
         self.turn(now_s)
         self.in_second += size
 
     def turn(self, now_s: float) -> None:
-        """Begin another second when it is time to."""
+        """Begin another second when the present one is over."""
         if now_s >= self.began_s + 1:
             self._last = self.in_second if now_s < self.began_s + 2 else 0
             self.began_s, self.in_second = now_s, 0
 
     def last(self, now_s: float) -> int:
-        """Bytes in the last whole second."""
+        """Return the bytes of the last whole second."""
         self.turn(now_s)
         return self._last

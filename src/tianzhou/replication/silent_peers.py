@@ -11,13 +11,13 @@ from typing import Final
 from tianzhou.errors import ConnectionLost, TianzhouError
 
 _ENDS_AT_ONCE_S: Final = 3.0
-"""Seconds after an answer within which a lost connection means that the member has just ended or restarts."""
+"""Seconds after a reply within which a lost connection means that the member has just ended or restarts."""
 
 _log = logging.getLogger(__name__)
 
 
 class SilentPeers:
-    """Logs why a member does not answer: as a warning where TLS may be the reason, once until it answers again.
+    """A log of members that do not reply: a warning when TLS may be the cause, once until the member replies again.
 
     Args:
         group: name of the group.
@@ -31,7 +31,7 @@ class SilentPeers:
         self._silent: set[str] = set()
 
     def answered(self, peer: str, now_s: float) -> None:
-        """Note an answer of a member.
+        """Note a reply of a member.
 
         Args:
             peer: id of the member.
@@ -41,7 +41,7 @@ class SilentPeers:
         self._silent.discard(peer)
 
     def note(self, peer: str, error: TianzhouError, now_s: float) -> None:
-        """Log why a member did not answer a request.
+        """Log why a member did not reply to a request.
 
         Args:
             peer: id of the member.

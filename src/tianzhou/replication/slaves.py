@@ -1,4 +1,4 @@
-"""What a master knows of its slaves, what it sends each next, and when a message counts as copied (broker.md §17)."""
+"""A master's view of its slaves: the bytes to send next, and when a message counts as copied (broker.md §17)."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tianzhou.store.results import PutStatus
 from tianzhou.store.settings import StoreSettings
 
 FIRST_REPORT_S: Final = 5.0
-"""Seconds a connection may take to say how far its log reaches."""
+"""Seconds that a new connection may take to send its first report."""
 
 
 _FAR_BEHIND: Final = 128 << 10
 _LARGE_STRETCH: Final = 256 << 10
-"""Who is more than `_FAR_BEHIND` bytes behind gets `_LARGE_STRETCH` at once: each stretch costs both sides some calls,
-whatever its size, and RocketMQ's slaves have room for 4 MiB of one."""
+"""A slave that is more than `_FAR_BEHIND` bytes behind gets `_LARGE_STRETCH` bytes at once. Each stretch costs both
+sides some calls, whatever its size, and RocketMQ's slaves have a buffer of 4 MiB for one."""
 MOST_AHEAD: Final = 1 << 40
-"""Bytes that a slave's log may be longer than its master's: who reports more is no slave."""
+"""Bytes by which a slave's log may be longer than its master's; a peer that reports more is no slave."""
 
 
 _REPORT_SIZE: Final = 8
 _FRAME_KINDS: Final = frozenset({0, 1})
-"""How a request's header is written, JSON or RocketMQ's own way: the byte before the header's length (wire.md §1)."""
+"""Header encodings of a request, JSON or RocketMQ's binary one: the byte before the header's length (wire.md §1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What there is of the master's log.
+    """The bounds of the master's log.
 
     Attributes:
-        begin: start of the oldest segment; -1 without one.
-        end: next offset.
+        begin: log offset where the oldest segment begins; -1 without one.
+        end: next log offset.
         segment_size: bytes of a segment.
     """
 
@@ -44,11 +44,11 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class SlaveSend:
-    """What to send a slave now.
+    """The bytes to send a slave next.
 
     Attributes:
-        offset: where the bytes begin in the log.
-        size: how many; 0 for a heartbeat.
+        offset: log offset of the first byte.
+        size: number of bytes; 0 for a heartbeat.
     """
 
     offset: int
@@ -58,12 +58,12 @@ class SlaveSend:
 def speaks_as_slave(hello: bytes, log: LogBounds) -> bool:
     """Whether the first bytes of a connection can be a slave's (broker.md §17.1).
 
-    A slave sends one report, and until it is answered nothing but the same again. What clients send begins with the
-    lengths of a frame and of its header: a request of 240 bytes would be a report of a log of a terabyte.
+    A slave sends one report, and repeats only that report until the master replies. A client's first bytes are the
+    lengths of a frame and of its header: as a report, a request of 240 bytes would mean a log of a terabyte.
 
     Args:
-        hello: what has come, a report at least.
-        log: the master's.
+        hello: received bytes, at least one report.
+        log: bounds of the master's log.
     """
     report = hello[:_REPORT_SIZE]
     offset = int.from_bytes(report, signed=True)
@@ -77,16 +77,16 @@ def speaks_as_slave(hello: bytes, log: LogBounds) -> bool:
 
 
 class Slave:
-    """How far one slave is.
+    """The progress of one slave.
 
     Args:
-        address: where it connects from.
+        address: the slave's address.
         settings: of the store.
         now_s: monotonic time, seconds.
 
     Attributes:
-        acked: up to where it says it has the log; -1 before its first report.
-        sent: up to where it has been sent; -1 before its first report.
+        acked: log offset up to which the slave reports to have the log; -1 before its first report.
+        sent: log offset up to which the log was sent; -1 before its first report.
         address: the argument.
     """
 
@@ -99,14 +99,14 @@ class Slave:
         self._rate = SecondRate(now_s)
 
     def answer(self, offset: int, log: LogBounds) -> int | None:
-        """What a first report is answered with that asks for what this master does not have; None for any other.
+        """Return the heartbeat offset for a first report outside this master's log; None for any other report.
 
-        Where this log begins or ends, as the place of a heartbeat: RocketMQ's slaves end the connection for one that is
-        not in their place, and ours look where the logs agree.
+        The offset is where this log begins or ends. RocketMQ's slaves disconnect after a heartbeat at another offset
+        than theirs. Our slaves search for the offset up to which the logs agree.
 
         Args:
-            offset: where the slave says its log ends.
-            log: the master's.
+            offset: reported end of the slave's log.
+            log: bounds of the master's log.
         """
         if self.sent >= 0 or offset < 0:
             return None
@@ -115,15 +115,15 @@ class Slave:
         return log.begin if 0 < offset < log.begin else None
 
     def reported(self, offset: int, log: LogBounds, now_s: float) -> None:
-        """Take a report.
+        """Record a report.
 
         Args:
-            offset: where the slave says its log ends.
-            log: the master's.
+            offset: reported end of the slave's log.
+            log: bounds of the master's log.
             now_s: monotonic time, seconds.
 
         Raises:
-            ProtocolError: the slave cannot be what it says; to be disconnected.
+            ProtocolError: the report cannot be true; the caller disconnects the slave.
         """
         if not 0 <= offset <= log.end:
             raise ProtocolError(
@@ -140,7 +140,7 @@ class Slave:
         self.acked = max(self.acked, offset)
 
     def _first(self, offset: int, log: LogBounds) -> int:
-        """Where to begin sending (broker.md §17.1)."""
+        """Return the log offset from which to send (broker.md §17.1)."""
         if offset == 0:
             if self._settings.sync_from_last_file:
                 return max(log.end - log.end % log.segment_size, 0)
@@ -153,7 +153,7 @@ class Slave:
         return offset
 
     def next(self, log: LogBounds, now_s: float) -> SlaveSend | float:
-        """What to send next, or until when (monotonic seconds) there is nothing to send."""
+        """Return the next bytes to send, or the monotonic time in seconds until which there are none."""
         settings = self._settings
         heartbeat_s = self._spoke_s + settings.ha_send_heartbeat_interval / 1000
         if self.sent < 0:
@@ -162,7 +162,7 @@ class Slave:
         size = min(behind, settings.ha_transfer_batch_size)
         if behind > _FAR_BEHIND:
             size = max(size, min(behind, _LARGE_STRETCH))
-        # A stretch never goes over the end of a segment, as RocketMQ's slaves append it to one file.
+        # A stretch never crosses the end of a segment, because RocketMQ's slaves append it to one file.
         size = min(size, log.segment_size - self.sent % log.segment_size)
         if size > 0 and settings.ha_flow_control_enable:
             self._rate.turn(now_s)
@@ -174,13 +174,13 @@ class Slave:
         return SlaveSend(self.sent, 0) if now_s >= heartbeat_s else heartbeat_s
 
     def was_sent(self, send: SlaveSend, now_s: float) -> None:
-        """Take note that something was given to the connection."""
+        """Record bytes that were given to the connection."""
         self._spoke_s = now_s
         self._rate.add(send.size, now_s)
         self.sent += send.size
 
     def rate(self, now_s: float) -> int:
-        """Bytes it was sent in the last whole second.
+        """Return the bytes sent in the last whole second.
 
         Args:
             now_s: monotonic time, seconds.
@@ -189,21 +189,21 @@ class Slave:
 
     @property
     def patience_s(self) -> float:
-        """Seconds it may say nothing."""
+        """Seconds that the slave may be silent."""
         silence_s = self._settings.ha_housekeeping_interval / 1000
         return silence_s if self.acked >= 0 else min(silence_s, FIRST_REPORT_S)
 
     def is_silent(self, now_s: float) -> bool:
-        """Whether it has not been heard of for so long that it counts as gone."""
+        """Whether the slave has been silent for so long that it counts as disconnected."""
         return now_s - self._heard_s > self.patience_s
 
 
 @dataclass(slots=True)
 class Slaves:
-    """All slaves that are connected, and what a message needs of them (broker.md §17.2).
+    """All connected slaves, and the number of them that a message needs (broker.md §17.2).
 
-    A SYNC_MASTER with `inSyncReplicas=1`, the default, has the rule of RocketMQ 4.9: it waits for one slave. 5.x would
-    acknowledge at once; who wants that says ASYNC_MASTER. A larger number counts the master, as in 5.x.
+    A SYNC_MASTER with `inSyncReplicas=1`, the default, has the rule of RocketMQ 4.9: it waits for one slave. RocketMQ
+    5.x would acknowledge at once; use ASYNC_MASTER for that. A larger number counts the master, as in 5.x.
 
     Attributes:
         settings: of the store.
@@ -214,10 +214,10 @@ class Slaves:
     connected: list[Slave] = field(default_factory=list)
 
     def needed(self, end: int) -> int:
-        """How many slaves have to have a message before it is acknowledged.
+        """Return how many slaves must have a message before it is acknowledged.
 
         Args:
-            end: where the log ends.
+            end: log offset where the log ends.
         """
         settings = self.settings
         if settings.broker_role != "SYNC_MASTER":
@@ -228,7 +228,7 @@ class Slaves:
         return needed
 
     def copied(self, end: int) -> int:
-        """Up to where as many slaves as are needed have the log; -1 when there are not so many."""
+        """Return the log offset up to which enough slaves have the log; -1 when too few are connected."""
         needed = self.needed(end)
         if not needed:
             return end
@@ -236,12 +236,12 @@ class Slaves:
         return acked[needed - 1] if needed <= len(acked) else -1
 
     def in_sync(self, end: int) -> int:
-        """How many slaves are near the end of the log."""
+        """Return how many slaves are near the end of the log."""
         most = self.settings.ha_max_gap_not_in_sync
         return sum(slave.acked >= 0 and end - slave.acked < most for slave in self.connected)
 
     def refusal(self, end: int) -> str | None:
-        """See `tianzhou.store.durability.Copies`."""
+        """Return why the master refuses puts; see `tianzhou.store.durability.Copies`."""
         replicas, least = 1 + self.in_sync(end), self.settings.min_in_sync_replicas
         if replicas >= least:
             return None
@@ -251,7 +251,7 @@ class Slaves:
         )
 
     def verdict(self, end: int, record_end: int) -> PutStatus | None:
-        """See `tianzhou.store.durability.Copies`."""
+        """Return the status of a put; see `tianzhou.store.durability.Copies`."""
         needed = self.needed(end)
         if not needed or self.copied(end) >= record_end:
             return PutStatus.PUT_OK

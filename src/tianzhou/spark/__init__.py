@@ -1,6 +1,6 @@
 """Topics as Spark tables: `session()`, and `spark.read.format("tianzhou")`.
 
-Importing this package imports neither PySpark nor PyArrow; both come in when a session or a source is made.
+Importing this package imports neither PySpark nor PyArrow. The first session or source imports both.
 """
 
 from tianzhou.spark.sessions.sessions import session

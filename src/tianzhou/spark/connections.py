@@ -1,10 +1,10 @@
-"""The connection of a process to its brokers, open from batch to batch.
+"""The connections of a process to its brokers, which stay open from batch to batch.
 
-Spark keeps its Python workers, so a module-global connection survives across tasks and micro-batches. Each
-process has one event loop that runs on the caller's thread while it waits for answers, and stands still while
-rows are made: no second thread competes with the decoder. What is in flight while it stands still are pulls of the
-next rows (`BrokerReader.ahead`), which can be repeated should they be lost or come too late. Without TLS they go past
-the loop, over a connection of `DirectPulls`.
+Spark reuses its Python workers, so a module-global connection survives across tasks and micro-batches. Each process has
+one event loop. The loop runs on the caller's thread while the caller waits for replies, and it is stopped while rows
+are made, so no second thread competes with the decoder. The only requests in flight while the loop is stopped are pulls
+of the next rows (`BrokerReader.ahead`), which can be repeated if they are lost or time out. Without TLS these pulls
+bypass the loop and use a connection of `DirectPulls`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class LazyClient(Protocol):
-    """A client that is started before its first use."""
+    """A client that must be started before its first use."""
 
     async def start(self) -> None:
         """Connect."""
@@ -55,13 +55,13 @@ C = TypeVar("C", bound=LazyClient)
 Pulls = tuple[MessageQueue, tuple[Ask, ...], str, str | None]
 
 TURNS_TO_SEND: Final = 3
-"""Turns of the loop until a request has been written to the connection."""
+"""Turns of the loop that pass until a request has been written to the connection."""
 
 
 class SparkProcess:
-    """This process's event loop, and the clients that live on it.
+    """The event loop of this process, and the clients that run on it.
 
-    Workers are forked, so what a parent had is not taken over: `here` makes a new one for each process.
+    Workers are forked and must not use the loop of their parent: `here` makes a new loop for each process.
     """
 
     _current: SparkProcess | None = None
@@ -73,24 +73,24 @@ class SparkProcess:
 
     @classmethod
     def here(cls) -> SparkProcess:
-        """The one of this process."""
+        """Return the `SparkProcess` of the current process."""
         if cls._current is None or cls._current._pid != os.getpid():
             cls._current = SparkProcess()
         return cls._current
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine, and let timers and connections have their turn meanwhile."""
+        """Run the loop until a coroutine is done, and return its result. Timers and connections run meanwhile."""
         return self._loop.run_until_complete(work)
 
     def client(self, key: tuple[str, ...], make: Callable[[], C]) -> C:
-        """The client of that key, made and started when there is none."""
+        """Return the client of a key. Make and start it if there is none."""
         if key not in self._clients:
             self._clients[key] = self.run(_started(make))
         client: C = self._clients[key]
         return client
 
     def close(self) -> None:
-        """Close every client; the next use makes new ones."""
+        """Close every client. The next use makes new clients."""
         clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             self.run(client.stop())
@@ -103,10 +103,10 @@ async def _started(make: Callable[[], C]) -> C:
 
 
 class Puller:
-    """A pull consumer, and its direct pulls beside it: a client of a process.
+    """A client of a process: a pull consumer and its connections for direct pulls.
 
     Args:
-        consumer: belongs to it from now on.
+        consumer: the pull consumer. This object starts and stops it.
     """
 
     def __init__(self, consumer: PullConsumer) -> None:
@@ -176,7 +176,10 @@ class BrokerReader:
         return sorted(queue for queues in found for queue in queues)
 
     async def _light(self, topic: str) -> list[MessageQueue]:
-        """A light queue at each broker that has any. Name servers know of none: records make them."""
+        """Return a light queue for each broker that has any.
+
+        Name servers do not list light queues, because records create them.
+        """
         masters = sorted(await self._serving())
         queues = [MessageQueue(topic, name, LIGHT_QUEUE) for name in masters]
         found = [queue for queue in queues if await self._has_light(queue)]
@@ -188,7 +191,7 @@ class BrokerReader:
         return found
 
     async def _has_light(self, queue: MessageQueue) -> bool:
-        # A broker's address is found by the topic of its own name.
+        # The name server returns a broker's address for the topic that has the broker's name.
         await self._consumer.queues(queue.broker_name)
         try:
             await self._consumer.pull_raw(QueuePull(queue, await self._consumer.max_offset(queue), 1))
@@ -203,7 +206,7 @@ class BrokerReader:
 
         async def bounds(queue: MessageQueue) -> QueueBounds:
             first, following = await _gathered([self._consumer.min_offset(queue), self._consumer.max_offset(queue)])
-            # An empty queue that never had a message begins where it ends.
+            # An empty queue that never had a message begins at its maximum offset.
             kind = QueueBounds if self._consumer.instance.routes.master(queue.broker_name) else SlaveBounds
             return kind(max(0, min(first, following)), following)
 
@@ -232,7 +235,7 @@ class BrokerReader:
     def _of_each(
         self, queues: Iterable[MessageQueue], look_up: Callable[[MessageQueue], Awaitable[T]]
     ) -> dict[MessageQueue, T]:
-        """What is looked up for each queue, all at once."""
+        """Call `look_up` for all queues at once, and return the result of each queue."""
         there = list(queues)
         return dict(zip(there, self._process.run(_gathered(map(look_up, there))), strict=True))
 
@@ -284,7 +287,10 @@ def _pulls(wanted: Pulls) -> list[QueuePull]:
 
 
 async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
-    """All results; on the first error the others are waited for as well, so that nothing stays in flight."""
+    """Wait for all results and return them.
+
+    The first error is raised only after all have ended, so that none is still in flight.
+    """
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -293,12 +299,12 @@ async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def _client(options: ServerOptions, make: Callable[[ClientKeywords], C], *key: str) -> tuple[SparkProcess, C]:
-    """This process, and its client of a key for the servers and the account of the options.
+    """Return this process, and its client of a key for the servers and the account of the options.
 
     Args:
-        options: the servers, the account and how they are spoken to.
-        make: makes the client with what these options mean for any client.
-        key: what else sets this client apart from others of the process.
+        options: the servers, the account and TLS.
+        make: makes the client from the keyword arguments that all clients share.
+        key: distinguishes this client from other clients of the process with the same options.
     """
     process, file = SparkProcess.here(), options.tls_config_file
     who: ClientKeywords = {
@@ -320,7 +326,7 @@ def _client(options: ServerOptions, make: Callable[[ClientKeywords], C], *key: s
 
 
 def connect(options: ReadOptions) -> BrokerReader:
-    """This process's reader for the brokers and group of the options."""
+    """Return this process's reader for the brokers and the group of the options."""
     group, servers = options.consumer_group, options.namesrv_addr
     return BrokerReader(
         *_client(options, lambda more: Puller(PullConsumer(group, servers, auto_commit=False, **more)), "read", group)
@@ -328,7 +334,7 @@ def connect(options: ReadOptions) -> BrokerReader:
 
 
 def staging(options: WriteOptions) -> tuple[SparkProcess, Staging]:
-    """This process's way to write exactly once, and the loop it lives on."""
+    """Return this process, and its client that writes exactly once."""
     from tianzhou.client.staging import Staging
 
     servers, timeout_ms = options.namesrv_addr, options.send_timeout_ms
@@ -336,7 +342,7 @@ def staging(options: WriteOptions) -> tuple[SparkProcess, Staging]:
 
 
 def producer(options: WriteOptions) -> tuple[SparkProcess, Producer]:
-    """This process's producer for the brokers and group of the options, and the loop it lives on."""
+    """Return this process, and its producer for the brokers and the group of the options."""
     from tianzhou.client.producer.producer import Producer
 
     group, servers, timeout_ms = options.producer_group, options.namesrv_addr, options.send_timeout_ms

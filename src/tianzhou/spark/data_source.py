@@ -1,7 +1,7 @@
 """`format("tianzhou")`: topics as tables, read in batches or as streams, and written to.
 
-Spark starts a Python process to find sources and another to make one before any reads. Neither needs more than
-this class, so what reads and writes is imported at its first use.
+Spark starts one Python process to find sources and another to make a source, before any process reads. Neither needs
+more than this class, so the readers and writers are imported at their first use.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class TianzhouSource(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou")`.
+    """A data source for `format("tianzhou")`.
 
-    All methods but `streamReader` raise `ConfigError` when an option, the schema or the mode is wrong.
+    All methods except `streamReader` raise `ConfigError` when an option, the schema or the mode is wrong.
     """
 
     @classmethod
@@ -37,27 +37,27 @@ class TianzhouSource(Pickled, DataSource):
         return "tianzhou"
 
     def connect(self) -> Connect:
-        """What gives a process its `BlockingQueueReader`."""
+        """Return the function that opens the `BlockingQueueReader` of a process."""
         from tianzhou.spark import connections
 
         return connections.connect
 
     def _written(self) -> dict[str, str]:
-        """The options as the user wrote them, and what signs requests by the driver's environment."""
+        """Return the options as the user wrote them, with the credentials of the driver's environment."""
         return with_credentials(self.options, os.environ)
 
     def schema(self) -> StructType:
-        """The row schema (see `schema`).
+        """Return the row schema (see `schema`).
 
         Raises:
-            ConfigError: an option is wrong, whatever the kind of read.
+            ConfigError: an option is wrong, for any kind of read.
         """
         options = parse_read(self._written())
         schema = schema_of(options)
         return with_slowest(schema) if options.include_slowest_timestamp else schema
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         from tianzhou.spark.source.readers import BatchReader, NarrowingReader
 
         options = parse_read(self._written(), BATCH)
@@ -65,7 +65,7 @@ class TianzhouSource(Pickled, DataSource):
         return kind(options, schema, self.connect())
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:  # noqa: N802 - Spark's name
-        """For `spark.readStream`; raises nothing, see `source.refused`."""
+        """Return the reader for `spark.readStream`. It raises no error, see `source.refused`."""
         from tianzhou.spark.source.readers import StreamReader
         from tianzhou.spark.source.refused import RefusedStream
 
@@ -75,13 +75,13 @@ class TianzhouSource(Pickled, DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:
-        """For `df.write`."""
+        """Return the writer for `df.write`."""
         from tianzhou.spark.sink.sink import SinkWriter
 
         return SinkWriter(self._written(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        """For `df.writeStream`."""
+        """Return the writer for `df.writeStream`."""
         from tianzhou.spark.sink.sink import StreamWriter
 
         return StreamWriter(self._written(), schema, overwrite)

@@ -1,8 +1,7 @@
 """Tables of options, and one parser for all of them. Pure.
 
-A table is a dataclass whose fields are made by `option`, `required` or `several`: each says the option's name, what is
-expected, how its value is read and what it is otherwise. Every mistake is a `ConfigError` that names the option, its
-value and what is allowed.
+A table is a dataclass whose fields are made by `option`, `required` or `several`. Each field has the option's name, its
+rule, its converter and its default. Every mistake is a `ConfigError` that contains the option, its value and the rule.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ LONGEST_NAME: Final = 127
 NAME_RULE: Final = f"letters, digits and % | _ -, at most {LONGEST_NAME} characters"
 TAGS_RULE: Final = "tags joined by ||, or * for all"
 
-# What Spark itself hands to a source or a sink beside the options of the user.
+# Names that Spark itself adds to the user's options of a source or a sink.
 _SPARKS_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SECRET: Final = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
@@ -40,24 +39,24 @@ _RULES, _READ = "rules", "read"
 ACCESS_KEY_VARIABLE: Final = "TIANZHOU_ACCESS_KEY"
 SECRET_KEY_VARIABLE: Final = "TIANZHOU_SECRET_KEY"
 REDACTED: Final = "*********(redacted)"
-"""What stands for a secret, the text Spark itself writes."""
+"""The text that replaces a secret, as in Spark's own redaction."""
 
 
 def option(name: str, rule: str, convert: Callable[[str], T], default: D) -> T | D:
-    """A field for one option.
+    """Return a field for one option.
 
     Args:
-        name: the option.
-        rule: what is expected of it.
-        convert: makes the value of the text; raises `ValueError`, `KeyError`, `re.error` or `FilterSyntaxError` when it
-            cannot be.
-        default: the value when the option is not there.
+        name: name of the option.
+        rule: the allowed values, for messages.
+        convert: converts the text to the value. It raises `ValueError`, `KeyError`, `re.error` or `FilterSyntaxError`
+            for a malformed text.
+        default: the value if the option is missing.
     """
     return several({name: rule}, lambda raw: raw.read(name, default, convert))
 
 
 def required(name: str, rule: str, convert: Callable[[str], T]) -> T:
-    """A field for an option that must be there, see `option`."""
+    """Return a field for an option that must be given, see `option`."""
 
     def read(raw: RawOptions) -> T:
         raw.need(name)
@@ -67,34 +66,34 @@ def required(name: str, rule: str, convert: Callable[[str], T]) -> T:
 
 
 def switch(name: str, default: T, more: str = "") -> bool | T:
-    """A field for an option that is `true` or `false`; `more` is added to what is expected."""
+    """Return a field for an option that is `true` or `false`. `more` is appended to its rule."""
     return option(name, "true or false" + more, flag, default)
 
 
 def count(name: str, default: T, more: str = "") -> int | T:
-    """A field for an option that is a whole number from 1; `more` is added to what is expected."""
+    """Return a field for an option that is a whole number from 1. `more` is appended to its rule."""
     return option(name, "a whole number from 1" + more, number(1), default)
 
 
 def several(rules: Mapping[str, str], read: Callable[[RawOptions], T], *, secret: bool = False) -> T:
-    """A field whose value is made of several options, or of one in its own way.
+    """Return a field whose value is computed from several options, or from one option in a special way.
 
     Args:
-        rules: the options that no field above it has, and what is expected of each.
-        read: makes the value; raises `ConfigError` when it cannot be.
-        secret: whether the value is left out where the options are shown.
+        rules: the rule of each option that no earlier field has.
+        read: computes the value; raises `ConfigError` for malformed options.
+        secret: whether the `repr` of the table leaves out the value.
     """
     made: T = field(repr=not secret, metadata={_RULES: rules, _READ: read})
     return made
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The question whether another name was meant; empty when none is near.
+    """Return the question whether a similar name was meant, or "" if no name is similar.
 
     Args:
         name: as written, in any case.
-        known: the names there are.
-        cutoff: how alike two names have to be, 0 to 1.
+        known: the valid names.
+        cutoff: minimum similarity, 0 to 1.
     """
     by_lower = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
@@ -102,22 +101,23 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def shown(name: str, value: str | None) -> str:
-    """An option as messages show it: `name=value`, the value left out where it is a secret.
+    """Return an option for messages: `name=value`, with a secret value redacted.
 
-    Secrets are told by the names that Spark's own `spark.redaction.regex` hides, so that a name that is misspelled
-    hides its value too.
+    The pattern of secret names is that of Spark's `spark.redaction.regex`. It is a search, so the value of a misspelled
+    name is redacted too.
     """
     return f"{name}={REDACTED if _SECRET.search(name) and value else value}"
 
 
 def with_credentials(values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Options with the keys that sign requests, from the environment where no option says any.
+    """Return options with the credentials of the environment, unless the options contain credentials.
 
-    Tasks run on nodes that have another environment, so the driver's is read once and travels with the options.
+    Tasks run on nodes with other environments, so the driver reads its own environment and passes the credentials on in
+    the options.
 
     Args:
         values: options as written.
-        environment: of this process, which has `TIANZHOU_ACCESS_KEY` and `TIANZHOU_SECRET_KEY` or not.
+        environment: environment of this process, with or without `TIANZHOU_ACCESS_KEY` and `TIANZHOU_SECRET_KEY`.
     """
     names = {"accessKey": ACCESS_KEY_VARIABLE, "secretKey": SECRET_KEY_VARIABLE}
     if {name.lower() for name in names} & {key.lower() for key in values}:
@@ -130,21 +130,21 @@ class MisreadOption(ValueError):
 
 
 def rules_of(table: type) -> dict[str, str]:
-    """The options of a table, and what is expected of each."""
+    """Return the rule of each option of a table."""
     return {name: rule for one in fields(table) for name, rule in one.metadata[_RULES].items()}
 
 
 class RawOptions:
-    """Options as a user wrote them, whatever the case of their names.
+    """The options as a user wrote them, with names in any case.
 
     Args:
         values: as written.
-        table: the dataclass of the options there are.
-        mode: what they are for, where that matters to how they are read; None when it is not known yet.
-        prefixes: names that begin with these, in lower case, are not in the table but for `below`.
+        table: the dataclass of the valid options.
+        mode: the kind of query, where the values depend on it; None if it is not known yet.
+        prefixes: in lower case. Names with one of these prefixes are accepted without being in the table, see `below`.
 
     Raises:
-        ConfigError: one is there that the table does not have; names the nearest that it has.
+        ConfigError: an option is not in the table; suggests the most similar name.
     """
 
     def __init__(
@@ -174,23 +174,23 @@ class RawOptions:
         )
 
     def verbatim(self, name: str) -> str | None:
-        """The option as written, None when it is not there."""
+        """Return an option as written, None if it is missing."""
         return self._values.get(name.lower())
 
     def text(self, name: str) -> str | None:
-        """The option without blanks around it, None when it is not there."""
+        """Return an option without surrounding blanks, None if it is missing."""
         value = self.verbatim(name)
         return None if value is None else value.strip()
 
     def below(self, prefix: str) -> dict[str, str]:
-        """What begins with a prefix, as written, without it."""
+        """Return the options with a prefix, as written, without the prefix."""
         return {name[len(prefix) :]: value for name, value in self._written.items() if name.lower().startswith(prefix)}
 
     def need(self, name: str) -> str:
-        """An option that must be there.
+        """Require an option.
 
         Raises:
-            ConfigError: it is not, or is empty.
+            ConfigError: the option is missing or empty.
         """
         value = self.text(name)
         if not value:
@@ -198,19 +198,19 @@ class RawOptions:
         return value
 
     def bad(self, name: str, why: str = "") -> ConfigError:
-        """The error for an option whose value cannot be.
+        """Return the error for an invalid value of an option.
 
         Args:
-            name: the option.
-            why: what is wrong with it, where that is not plain.
+            name: name of the option.
+            why: the reason, if the rule does not explain it.
         """
         return ConfigError(f"{shown(name, self.text(name))}: {why + '; ' if why else ''}expected {self._known[name]}")
 
     def either(self, one: str, other: str) -> tuple[str | None, str | None]:
-        """The values of two options of which at most one may be there.
+        """Return the values of two options that exclude each other.
 
         Raises:
-            ConfigError: both are.
+            ConfigError: both are given.
         """
         first, second = self.text(one), self.text(other)
         if first is not None and second is not None:
@@ -218,10 +218,10 @@ class RawOptions:
         return first, second
 
     def read(self, name: str, default: D, convert: Callable[[str], T]) -> T | D:
-        """An option's value, see `option`.
+        """Return an option's value, see `option`.
 
         Raises:
-            ConfigError: the text cannot be a value.
+            ConfigError: the text is malformed.
         """
         value = self.text(name)
         if value is None:
@@ -235,13 +235,13 @@ class RawOptions:
 
 
 def tags(text: str) -> str:
-    """A tag expression."""
+    """Check a tag expression, and return it."""
     parse_tags(text)
     return text
 
 
 def number(least: int) -> Callable[[str], int]:
-    """What reads whole numbers from `least`."""
+    """Return a converter of whole numbers from `least`."""
 
     def convert(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or int(text) < least:
@@ -252,7 +252,7 @@ def number(least: int) -> Callable[[str], int]:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a time like 500ms, 30s, 15m, 1h or 1d."""
+    """Convert a time like 500ms, 30s, 15m, 1h or 1d to milliseconds."""
     found = _DURATION.fullmatch(text)
     if found is None or (value := int(found[1]) * _UNITS[found[2]]) > MOST_MS:
         raise ValueError(text)
@@ -260,12 +260,12 @@ def duration_ms(text: str) -> int:
 
 
 def flag(text: str) -> bool:
-    """`true` or `false`, in any case."""
+    """Convert `true` or `false`, in any case."""
     return {"true": True, "false": False}[text.lower()]
 
 
 def addresses(text: str) -> str:
-    """Name servers as `host:port`, joined by `;` or `,`."""
+    """Check name servers, as `host:port` joined by `;` or `,`, and return the text."""
     for part in text.replace(",", ";").split(";"):
         fault = address_fault(part.strip()) if part.strip() else "one of the addresses is empty"
         if fault:
@@ -274,19 +274,19 @@ def addresses(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """The name of a topic or group."""
+    """Check the name of a topic or group, and return it."""
     if not _NAME.fullmatch(text) or len(text) > LONGEST_NAME:
         raise ValueError(text)
     return text
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names joined by commas, each once."""
+    """Split names at commas. Repeated names are returned once."""
     return tuple(map(name, name_list(text)))
 
 
 def name_list(text: str) -> tuple[str, ...]:
-    """Texts joined by commas, each once."""
+    """Split a text at commas. Repeated parts are returned once."""
     parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not all(parts):
         raise ValueError(text)
@@ -294,7 +294,7 @@ def name_list(text: str) -> tuple[str, ...]:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """What reads one of some words, in any case."""
+    """Return a converter that accepts some words, in any case."""
     return lambda text: {word: word for word in words}[text.lower()]
 
 
@@ -303,7 +303,7 @@ def _tls_config_file(raw: RawOptions) -> str | None:
     if file is not None and not file:
         raise raw.bad("tlsConfigFile")
     if file is not None and not raw.read("tls", None, flag):
-        # Else a user who names what to trust would speak without TLS.
+        # Without this error, a user who gives a trust store but not tls=true would connect without TLS.
         raise ConfigError(f"tlsConfigFile={file}: is read with tls=true only; give that too, or leave the file out")
     return file
 
@@ -329,30 +329,31 @@ def _namespace_v2(raw: RawOptions) -> str | None:
 
 
 def max_born_ahead() -> int:
-    """A field for `maxBornAhead`, ms."""
+    """Return a field for `maxBornAhead`, in ms."""
     rule = "a time like 1h or 1d, by which bornTimestamp may be later than storeTimestamp"
     return option("maxBornAhead", rule, duration_ms, MAX_BORN_AHEAD_MS)
 
 
 def corrupt_bodies() -> str:
-    """A field for `corruptBodies`."""
+    """Return a field for `corruptBodies`."""
     return option("corruptBodies", " or ".join(CORRUPT_BODIES), one_of(*CORRUPT_BODIES), FAIL)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Options of all that talks to servers.
+    """Options of all sources and sinks that connect to servers.
 
     Attributes:
         namesrv_addr: name servers, `host:port` joined by `;`.
-        tls: whether to speak TLS; None leaves it to each process's environment.
-        tls_config_file: where RocketMQ's `tls.*` keys are, on every machine; None leaves that to the environment.
-        access_key: the account that requests are signed for; None signs nothing, but for what the environment of a
-            process says.
-        secret_key: its secret.
-        security_token: goes along, where a cloud service wants one.
-        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`.
-        namespace_v2: goes with each request and leaves the names as they are.
+        tls: whether to use TLS; None for the setting in each process's environment.
+        tls_config_file: path of a file with RocketMQ's `tls.*` keys, the same on every machine; None for the path in
+            the environment.
+        access_key: the account that signs requests. None signs with the account of the process's environment, or not at
+            all.
+        secret_key: secret of the account.
+        security_token: temporary token of a cloud service, sent with each request.
+        namespace: prefix of the names of topics and groups, see `tianzhou.client.namespaces`.
+        namespace_v2: namespace of RocketMQ 5, sent with each request. It leaves names unchanged.
     """
 
     namesrv_addr: str = required("namesrvAddr", "name servers as host:port, several joined by ; or ,", addresses)

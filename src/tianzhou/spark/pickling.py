@@ -1,8 +1,9 @@
-"""How sources, readers and writers travel to tasks, and what a node says that cannot take them.
+"""Pickling of sources, readers and writers into tasks, with a clear error on nodes that lack this package.
 
-Spark pickles them by the names of their classes, so a node without this package fails while it unpacks a task, with a
-line that names a module and neither the node nor what to do. Here they go as bytes inside the call of a function that
-cloudpickle sends whole: it needs nothing on the node, unpacks what is there, and says what is missing.
+Spark pickles these objects by the names of their classes. A node without this package then fails while it unpickles the
+task, with an error that contains a module name, but neither the node nor a remedy. Here they are pickled as bytes in
+the call of a function that cloudpickle sends by value. The function needs no package on the node: it unpickles the
+bytes and reports a missing package.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from tianzhou.spark.sessions.daemon import quieten_own
 
 Unpack = Callable[[bytes, str], Any]
 
-# Where sources are found, made and planned, PySpark's own daemon forks the processes, and each comes here.
+# PySpark's own daemon forks the processes that find, make and plan sources, and each of them imports this module.
 quieten_own()
 
 
 class Pickled:
-    """Something that Spark pickles into tasks; put it first among the bases."""
+    """A base of objects that Spark pickles into tasks. It must be the first base."""
 
     def __reduce__(self) -> tuple[Unpack, tuple[bytes, str]]:
-        """A call that any node can make; its arguments are the object and this package's version."""
+        """Return a call that any node can make. Its arguments are the pickled object and this package's version."""
         from pyspark import cloudpickle
 
         dumps: Callable[..., bytes] = cloudpickle.dumps
@@ -31,10 +32,10 @@ class Pickled:
 
 
 def _unpacking() -> Unpack:
-    """The function that nodes run.
+    """Return the function that nodes run.
 
-    It is made inside a function because cloudpickle sends such functions by value, and for the same reason names
-    nothing outside itself.
+    It is a nested function because cloudpickle sends nested functions by value. For the same reason it refers to no
+    name outside itself.
     """
 
     def unpack(content: bytes, version: str) -> Any:

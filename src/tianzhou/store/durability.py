@@ -1,4 +1,4 @@
-"""What an acknowledgement waits for: the disk, slaves, both, or nothing (store.md §11.1, broker.md §17.2)."""
+"""The condition of an acknowledgement: synced, copied to slaves, both, or none (store.md §11.1, broker.md §17.2)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ GROUP_LIMIT_S: Final = 2.5
 
 
 class Copies(Protocol):
-    """Who copies the log elsewhere."""
+    """The slaves that copy the log."""
 
     def verdict(self, end: int, record_end: int) -> PutStatus | None:
-        """The status of a stored message that has enough copies, or will not get them; None for one that has to wait.
+        """Return the status of a stored message with enough copies, or without hope of them; None while it must wait.
 
         Args:
             end: where the log ends.
@@ -29,7 +29,7 @@ class Copies(Protocol):
         ...
 
     def copied(self, end: int) -> int:
-        """Up to where as many slaves as required have the log; -1 when there are not so many.
+        """Return the log offset up to which enough slaves have the log; -1 when too few are connected.
 
         Args:
             end: where the log ends.
@@ -37,7 +37,7 @@ class Copies(Protocol):
         ...
 
     def refusal(self, end: int) -> str | None:
-        """Why too few brokers are in sync for a message to be stored at all; None when there are enough.
+        """Return why too few brokers are in sync for a message to be stored at all; None when there are enough.
 
         Args:
             end: where the log ends.
@@ -46,19 +46,19 @@ class Copies(Protocol):
 
 
 class Durability:
-    """Knows how far the log is safe, and what the settings ask of that.
+    """The safe ends of the log, and the safety that the settings require.
 
     Args:
         settings: of the store.
-        flushed: log offset up to which the disk has everything.
+        flushed: log offset up to which the log is synced.
 
     Attributes:
         flushed: the argument.
-        replicated: log offset up to which as many slaves as required have everything; in a DLedger group, the
-            committed position, of which each leadership has a watermark of its own.
-        copies: who copies the log; None where nobody does.
-        waits: whether an acknowledgement has anything to wait for.
-        grouped: whether the log is that of a DLedger group, which says what is committed.
+        replicated: log offset up to which as many slaves as required have the log; in a DLedger group, the committed
+            position, for which each leadership has its own watermark.
+        copies: the slaves that copy the log; None without any.
+        waits: whether an acknowledgement has any condition.
+        grouped: whether the log is that of a DLedger group, which decides what is committed.
         refuses: whether a message is stored only when enough brokers are in sync (`minInSyncReplicas`).
         hides_uncopied: see `StoreSettings.hides_uncopied`.
     """
@@ -77,11 +77,11 @@ class Durability:
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """Let changed settings count for the next message."""
+        """Apply changed settings to the next message."""
         self.refuses = self._copied and not self.grouped and self._settings.min_in_sync_replicas > 1
 
     def recount(self, end: int) -> None:
-        """Take note of what slaves have by now: one has reported or gone, or settings ask for another number of them.
+        """Update the copied end after a slave has reported or disconnected, or the required number has changed.
 
         Args:
             end: where the log ends.
@@ -93,7 +93,7 @@ class Durability:
         """Return the log offset up to which consumers may read.
 
         Args:
-            flushed: log offset up to which the disk has everything.
+            flushed: log offset up to which the log is synced.
             end: where the log ends.
         """
         if not self.hides_uncopied:
@@ -102,10 +102,10 @@ class Durability:
         return min(flushed, max(self.replicated.value, copied))
 
     def refusal(self, properties: bytes, end: int) -> PutResult | None:
-        """What a message gets in place of being stored while too few brokers are in sync; None when there are enough.
+        """Return the rejection of a message while too few brokers are in sync; None when there are enough.
 
         Args:
-            properties: of the message; one with `WAIT=false` waits for nobody, and is stored whoever is there.
+            properties: of the message; one with `WAIT=false` has no condition, and is always stored.
             end: where the log ends.
         """
         if not self.refuses or get_property(properties, names.WAIT) == "false":
@@ -114,7 +114,7 @@ class Durability:
         return None if text is None else PutResult(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, remark=text)
 
     def status_at_once(self, end: int, record_end: int) -> PutStatus | None:
-        """What copies make of a stored message's status without waiting; None when they are waited for."""
+        """Return the status of a stored message by its copies without waiting; None when it must wait."""
         if not self._copied:
             return PutStatus.PUT_OK
         if self.grouped:
@@ -125,29 +125,29 @@ class Durability:
 
     @property
     def lasting(self) -> Watermark:
-        """Log offset up to which no failure takes anything, so that other files may rely on it."""
+        """Log offset up to which no failure loses records, so that other files may rely on it."""
         return self.replicated if self.grouped else self.flushed
 
     def awaited(self, replicated: Watermark, *, copies: bool = True) -> list[tuple[Watermark, float, PutStatus]]:
-        """What is waited for: a watermark, for how many seconds, and the status when it does not get there.
+        """Return the conditions: a watermark, its time limit in seconds, and the status after the limit.
 
         Args:
-            replicated: what `replicated` was when the message was stored.
-            copies: whether copies are waited for, where settings ask for them.
+            replicated: value of `replicated` when the message was stored.
+            copies: whether to wait for copies, where settings require them.
         """
         settings = self._settings
         found = []
         if self._sync:
             found.append((self.flushed, settings.sync_flush_timeout / 1000, PutStatus.FLUSH_DISK_TIMEOUT))
         if self.grouped:
-            # What a quorum has is committed, with SYNC_FLUSH what its disks have (broker.md §19.6).
+            # Entries of a quorum are committed; with SYNC_FLUSH, entries synced by a quorum (broker.md §19.6).
             return [(replicated, GROUP_LIMIT_S, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)]
         if self._copied and copies:
             found.append((replicated, settings.slave_timeout / 1000, PutStatus.FLUSH_SLAVE_TIMEOUT))
         return found
 
     def safe_ends(self, replicated: Watermark) -> tuple[int, int]:
-        """Log offsets up to which the log is as safe as the settings ask of the disk, and of disk and slaves.
+        """Return the log offsets up to which the log meets the settings for the disk, and for disk and slaves.
 
         Args:
             replicated: as `awaited`.
@@ -163,11 +163,11 @@ class Durability:
         Args:
             result: of the put.
             end: where the log ends.
-            timeout_ms: at most so long for each; None for `syncFlushTimeout` and `slaveTimeout`.
+            timeout_ms: time limit of each condition; None for `syncFlushTimeout` and `slaveTimeout`.
 
         Returns:
-            The put's status, or why it is not known to be safe; it is stored in either case. The status of
-            slaves counts more than that of the disk.
+            The put's status, or why it is not known to be safe; it is stored in either case. The status of slaves has
+            priority over that of the disk.
         """
         if not self.waits or result.status is not PutStatus.PUT_OK:
             return result.status

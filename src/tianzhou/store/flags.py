@@ -1,4 +1,4 @@
-"""What the store is in a state to do: RocketMQ's running flags, and why each is up (store.md §9.2)."""
+"""The state of the store: RocketMQ's running flags, and the reason of each (store.md §9.2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class RunningFlag(IntFlag):
-    """Reasons to refuse something; the bits are RocketMQ's."""
+    """Reasons to refuse requests; the bits are RocketMQ's."""
 
     NOT_READABLE = 1
     NOT_WRITABLE = 2
@@ -22,17 +22,17 @@ _REFUSES_PUTS: Final = ~RunningFlag.NOT_READABLE
 
 
 class RunningFlags:
-    """The flags that are up, each with the text that producers are given.
+    """The raised flags, each with its text for producers.
 
-    A failed disk does not come back by itself: nobody lowers NOT_WRITABLE but a restart. The others are lowered by
-    those who raised them.
+    A failed disk does not recover by itself, so only a restart lowers NOT_WRITABLE. The other flags are lowered by the
+    parts that raised them.
 
     Args:
-        closed: why the store takes nothing before it is opened; None when it is open.
+        closed: why the store refuses puts before it is opened; None when it is open.
 
     Attributes:
-        refusal: why puts are refused: that the store is not open, or else the text of the lowest flag that says so;
-            None when they are accepted.
+        refusal: why puts are refused: that the store is not open, or else the text of the lowest flag that refuses
+            them; None when they are accepted.
     """
 
     __slots__ = ("_closed", "_texts", "refusal")
@@ -42,22 +42,22 @@ class RunningFlags:
         self._closed = self.refusal = closed
 
     def opened(self) -> None:
-        """The store takes puts unless a flag refuses them."""
+        """Accept puts unless a flag refuses them."""
         self._closed = None
         self._judge()
 
     def closed(self, text: str) -> None:
-        """The store takes no puts whatever the flags are; producers are given the text."""
+        """Refuse puts whatever the flags are; producers get the text."""
         self._closed = text
         self._judge()
 
     @property
     def bits(self) -> RunningFlag:
-        """All flags that are up."""
+        """All raised flags."""
         return RunningFlag(sum(self._texts))
 
     def text_of(self, flags: RunningFlag) -> str:
-        """Return the text of the lowest flag that is up of these; empty when none is."""
+        """Return the text of the lowest raised one of some flags; empty without any."""
         return next((text for flag, text in sorted(self._texts.items()) if flag & flags), "")
 
     def put_up(self, flag: RunningFlag, text: str) -> bool:
@@ -65,7 +65,7 @@ class RunningFlags:
 
         Args:
             flag: one flag.
-            text: what is wrong, its value, the remedy; producers get it.
+            text: the failure, its value, the remedy; for producers.
 
         Returns:
             Whether it was down.
@@ -76,12 +76,12 @@ class RunningFlags:
         return was_down
 
     def take_down(self, flag: RunningFlag) -> bool:
-        """Lower a flag; whether it was up."""
+        """Lower a flag; return whether it was up."""
         was_up = self._texts.pop(flag, None) is not None
         self._judge()
         return was_up
 
     def _judge(self) -> None:
-        # One value that puts look at, however many reasons there are.
+        # Puts check this single value, for any number of reasons.
         refusing = (text for flag, text in sorted(self._texts.items()) if flag & _REFUSES_PUTS)
         self.refusal = next(refusing, None) if self._closed is None else self._closed

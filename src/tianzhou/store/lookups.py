@@ -1,4 +1,4 @@
-"""Finding single messages: by key, by place, by time (store.md §8.6, §14.2, §14.3)."""
+"""Look-ups of single messages: by key, by place, by time (store.md §8.6, §14.2, §14.3)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _QUERIES: Final = 2
 
 
 class LookUps:
-    """Finds single messages. Each look-up says what it is going to look at, and is run by one of three.
+    """Finds single messages. Each look-up announces the ranges that it reads, and is run in one of three ways.
 
-    `MessageStore.find` awaits it, for whoever serves others meanwhile; `MessageStore.take` gives what it finds at once
-    when it is short and all of that is in memory; `at_once` waits for the disk with everybody.
+    `MessageStore.find` awaits it without blocking other clients. `MessageStore.take` runs it at once when it is short
+    and all pages are in memory. `at_once` blocks the whole process for the disk.
 
     Args:
         log: the commit log.
@@ -40,16 +40,16 @@ class LookUps:
             index.store_time_steps = self.record_time_steps
 
     def key_steps(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = _EVER) -> Steps[QueryResult]:
-        """Records of a topic with a key of the given one's hash, in log order (store.md §8.6).
+        """Return records of a topic with a key of the given one's hash, in log order (store.md §8.6).
 
-        Entries of the index that lead to other records are passed over.
+        Index entries that point to other records are skipped.
 
         Args:
             topic: topic.
             key: a unique key or one of the message's keys.
-            max_num: most records, and at most `maxMsgsNumBatch`; the newest are taken.
-            begin: not stored before, ms.
-            end: not stored after, ms.
+            max_num: maximum number of records, and at most `maxMsgsNumBatch`; the newest ones are returned.
+            begin: minimum store time, ms.
+            end: maximum store time, ms.
         """
         index = self._index
         if index is None:
@@ -65,7 +65,7 @@ class LookUps:
                 index.tell_damage(wrong)
             if index.on_query is missing:
                 break
-            # A file turned out to be damaged. Where nobody is served meanwhile, the next query completes the index.
+            # A file turned out to be damaged. While no other client is served, the next query completes the index.
         if not sources:
             return QueryResult([], [])
         return QueryResult(parts, found, index.end_timestamp, max(index.end_offset, 0))
@@ -73,9 +73,9 @@ class LookUps:
     def _query_steps(
         self, index: Index, topic: str, key: str, max_num: int, begin: int, end: int, sources: dict[int, IndexFile]
     ) -> Steps[tuple[list[memoryview], list[int], IndexFile | None]]:
-        """Records and their places as of `key_steps`, and a file of which an entry leads to another record.
+        """Return records and log offsets of `key_steps`, and a file with an entry for a wrong record.
 
-        `sources` gets the file of every entry that was found, be its record there or not.
+        `sources` gets the file of every entry found, whether or not its record exists.
         """
         offsets = yield from index.query_steps(topic, key, max_num, begin, end, sources)
         parts, found = [], []
@@ -92,43 +92,43 @@ class LookUps:
             if not is_ours and key_hash not in key_hashes(whole.topic, whole.properties):
                 wrong = sources[offset]
             elif whole.topic == topic:
-                # A key whose hash with one topic is that of a key of another topic is easily made.
+                # A key with the same hash as a key of another topic is easy to construct.
                 parts.append(record)
                 found.append(offset)
         return parts, found, wrong
 
     def record_steps(self, physical_offset: int) -> Steps[memoryview | None]:
-        """The record that begins at a commit-log offset; None when none does."""
+        """Return the record at a log offset; None without one."""
         return self._log.record_steps(physical_offset)
 
     def record_time_steps(self, physical_offset: int) -> Steps[int]:
-        """Store time of the record that begins at a commit-log offset, ms; -1 when none does."""
+        """Return the store time of the record at a log offset, ms; -1 without one."""
         record = yield from self._log.record_steps(physical_offset)
         return -1 if record is None else store_time(record)
 
     def offset_steps(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> Steps[int]:
-        """Queue offset at a store time in ms (store.md §14.2); 0 for an unknown queue.
+        """Return the queue offset for a store time in ms (store.md §14.2); 0 for an unknown queue.
 
         Args:
             topic: topic.
             queue_id: queue.
             timestamp: ms.
-            upper: the last message at or before the time instead of the first at or after it.
+            upper: whether to find the last message at or before the time instead of the first at or after it.
         """
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else (yield from offset_steps(self._log, queue, timestamp, upper=upper))
 
     def time_steps(self, topic: str, queue_id: int, offset: int) -> Steps[int]:
-        """Store time of a message, ms; -1 when there is none at the offset."""
+        """Return the store time of a message, ms; -1 when there is none at the offset."""
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else (yield from time_steps(self._log, queue, offset))
 
     def first_time_steps(self, topic: str, queue_id: int) -> Steps[int]:
-        """Store time of a queue's oldest message, ms; -1 when it has none."""
+        """Return the store time of a queue's oldest message, ms; -1 without one."""
         return self.time_steps(topic, queue_id, self._queues.min_offset(topic, queue_id))
 
     def records_from(self, start: int) -> Iterator[memoryview]:
-        """Every intact record of the log from a position on, where a record begins, up to its present end."""
+        """Yield every intact record of the log from the offset of a record to its present end."""
         log, end = self._log, self._log.end
         if log.framed_from < end:
             yield from self._records_of_entries(start, end)
@@ -142,7 +142,7 @@ class LookUps:
             segment = log.files.find(start)
             if segment is None:
                 return
-            # Behind a damaged stretch the records go on; otherwise the segment has no room for another one.
+            # After a damaged stretch the records continue; otherwise the segment has no room for another one.
             start = next((stop for begin, stop in log.damaged if begin <= start < stop), segment.end)
 
     def _records_of_entries(self, start: int, end: int) -> Iterator[memoryview]:

@@ -13,12 +13,12 @@ from tianzhou.settings import formerly, keyed
 
 _HOME_STORE: Final = str(Path.home() / "store")
 SHORTEST_INTERVAL_MS: Final = 10
-"""Work that is done again and again is not done more often, whatever is configured."""
+"""Minimum interval of periodic work in ms, whatever is configured."""
 _UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The delay of each level in ms, level 1 first.
+    """Return the delay of each level in ms, level 1 first.
 
     Raises:
         ValueError: a level is not a whole number followed by s, m, h or d.
@@ -32,10 +32,10 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def parse_hours(text: str) -> frozenset[int]:
-    """The hours of `deleteWhen`: `04`, or several joined by `;`.
+    """Return the hours of `deleteWhen`: `04`, or several joined by `;`.
 
     Raises:
-        ValueError: something is no hour.
+        ValueError: a part is no hour.
     """
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
@@ -44,10 +44,10 @@ def parse_hours(text: str) -> frozenset[int]:
 
 
 def parse_peers(text: str) -> dict[str, str]:
-    """Host and port of each member of a DLedger group, by its id, from `dLegerPeers` (broker.md §19.1).
+    """Return host and port of each member of a DLedger group, by its id, from `dLegerPeers` (broker.md §19.1).
 
     Raises:
-        ValueError: it is not of the form `n0-host:port;n1-host:port;…`.
+        ValueError: the text is not of the form `n0-host:port;n1-host:port;…`.
     """
     peers: dict[str, str] = {}
     for item in (part.strip() for part in text.split(";")):
@@ -66,7 +66,7 @@ def parse_peers(text: str) -> dict[str, str]:
 
 
 def _check_address(key: str, text: str) -> None:
-    """Refuse a value that is no `host:port`.
+    """Reject a value that is no `host:port`.
 
     Raises:
         ValueError: the text is no `host:port`; the error names key and value.
@@ -77,7 +77,7 @@ def _check_address(key: str, text: str) -> None:
 
 
 def is_member_id(text: str) -> bool:
-    """Whether a text can be the id of a member of a DLedger group: `n` and a number, which makes its brokerId."""
+    """Whether a text can be the id of a DLedger group's member: a letter and a number, which sets its brokerId."""
     return re.fullmatch("[a-zA-Z][0-9]{1,9}", text) is not None
 
 
@@ -90,7 +90,7 @@ class StoreSettings:
     """Every key of store.md §20. Durations are ms and sizes bytes unless noted.
 
     Raises:
-        ValueError: a value cannot work; the text names the key, the value and what is accepted.
+        ValueError: a value cannot work; the text has the key, the value and the accepted values.
     """
 
     # Paths
@@ -292,7 +292,7 @@ class StoreSettings:
     sample_steps: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later."""
+        """Reject values that could only fail later."""
         if self.flush_disk_type not in {"ASYNC_FLUSH", "SYNC_FLUSH"}:
             raise ValueError(f"flushDiskType={self.flush_disk_type}: expected ASYNC_FLUSH or SYNC_FLUSH")
         if self.broker_role not in {"ASYNC_MASTER", "SYNC_MASTER", "SLAVE"}:
@@ -318,7 +318,7 @@ class StoreSettings:
             self._check_group()
 
     def _check_group(self) -> None:
-        """Refuse a DLedger group that cannot work."""
+        """Reject a DLedger group that cannot work."""
         if not self.d_leger_group.strip():
             raise ValueError("dLegerGroup is not set, enableDLegerCommitLog=true; name the group")
         peers = parse_peers(self.d_leger_peers)
@@ -344,14 +344,14 @@ class StoreSettings:
 
     @property
     def cuts_nothing(self) -> bool:
-        """Whether a slave with these settings never cuts its log by itself: its end may hold the only copies."""
+        """Whether a slave with these settings never cuts its log by itself: its end may have the only copies."""
         return self.durability == "zero-loss"
 
     @property
     def hides_uncopied(self) -> bool:
         """Whether consumers read a message only after a slave has it: at the master of a pair with zero loss.
 
-        The members of a DLedger group always show committed messages alone.
+        The members of a DLedger group always show committed messages only.
         """
         pair = self.broker_role == "SYNC_MASTER" and not self.enable_d_leger_commit_log
         return pair and self.sync_flush and self.durability == "zero-loss"
@@ -368,7 +368,7 @@ class StoreSettings:
 
     @property
     def entry_folder(self) -> Path:
-        """Folder of what a member of a DLedger group has beside its log's segments."""
+        """Folder of a DLedger group's member for its files beside the log's segments."""
         return self.root / f"dledger-{self.d_leger_self_id}"
 
     @property
@@ -378,19 +378,19 @@ class StoreSettings:
 
     @property
     def commit_log_directories(self) -> list[Path]:
-        """Directories new commit-log segments may go to."""
+        """Directories for new commit-log segments."""
         if self.enable_d_leger_commit_log:
             return _paths(self.store_path_d_ledger_commit_log) or [self.entry_folder / "data"]
         return self.plain_log_directories
 
     @property
     def plain_log_directories(self) -> list[Path]:
-        """Directories of commit-log segments whose records do not stand in entries."""
+        """Directories of commit-log segments whose records are not in entries."""
         return _paths(self.store_path_commit_log) or [self.root / "commitlog"]
 
     @property
     def read_only_directories(self) -> list[Path]:
-        """Directories whose commit-log segments are read but not added to."""
+        """Directories whose commit-log segments are read, and not appended to."""
         named = _paths(self.read_only_commit_log_store_paths)
         return named + self.plain_log_directories if self.enable_d_leger_commit_log else named
 
@@ -411,5 +411,5 @@ class StoreSettings:
 
     @property
     def sync_flush(self) -> bool:
-        """Whether messages are acknowledged, and shown to consumers, only after the disk has them."""
+        """Whether messages are acknowledged, and shown to consumers, only after they are synced."""
         return self.flush_disk_type == "SYNC_FLUSH"

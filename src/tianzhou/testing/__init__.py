@@ -1,6 +1,6 @@
-"""For tests of code that uses Tianzhou or RocketMQ: clusters in the test's process, with a time of their own.
+"""Clusters inside a test's process, with their own time, for tests of code that uses Tianzhou or RocketMQ.
 
-`docs/howto/test-your-consumers.md` shows how. The names most tests need are importable from here.
+See `docs/howto/test-your-consumers.md`. The names that most tests need are importable from here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "run_virtual",
 ]
 
-# Imported when first used: the pytest plugin is loaded in every test run of every project that has the package.
+# Import on first use, because every test run of every project with the package installed loads the pytest plugin.
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {

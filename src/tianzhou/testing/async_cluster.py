@@ -36,7 +36,7 @@ from tianzhou.testing.virtual_loop import VirtualLoop
 MEMORY = Path("/dev/shm")
 REAL_STEP_S = 0.01
 INSTANT_S = 1e-6
-"""Sums of times are no more exact than that."""
+"""Tolerance for sums of times, seconds."""
 DEFAULT_GROUP = "tianzhou_testing"
 
 
@@ -47,18 +47,18 @@ class _AsyncStoppable(Protocol):
 class AsyncCluster:
     """A name server and brokers in this process; `async with AsyncCluster() as cluster`.
 
-    It lives on the event loop it is entered on. Its methods may be awaited on any loop; a virtual one wants
-    everything on its own, which then is a `VirtualLoop` (`tianzhou.testing.run_virtual`).
+    The cluster lives on the event loop on which it is entered. Its methods may be awaited on any loop. A virtual
+    cluster needs all code on its own loop, which must be a `VirtualLoop` (`tianzhou.testing.run_virtual`).
 
     Args:
         options: see `ClusterOptions`; single fields may be given by name instead.
 
     Attributes:
         brokers: the brokers by name.
-        faults: makes all brokers misbehave at once; `brokers[name].faults` one of them.
+        faults: injects faults into all brokers at once; `brokers[name].faults` into one of them.
 
     Raises:
-        ClientError: it is virtual and the loop is not, or it is used before its start.
+        ClientError: the cluster is virtual and the loop is not, or it is used before its start.
         ConfigError: there is no such option or setting.
     """
 
@@ -147,10 +147,10 @@ class AsyncCluster:
 
     @property
     def home(self) -> asyncio.AbstractEventLoop:
-        """The loop it lives on.
+        """The event loop on which the cluster lives.
 
         Raises:
-            ClientError: it was not entered.
+            ClientError: the cluster was not entered.
         """
         if self._home is None:
             raise ClientError("the cluster was not started; use 'async with AsyncCluster() as cluster'")
@@ -158,12 +158,12 @@ class AsyncCluster:
 
     @property
     def namesrv_addr(self) -> str:
-        """The name server's address, which clients are given."""
+        """The name server's address, for clients."""
         return self._namesrv_addr
 
     @at_home
     async def kill(self) -> None:
-        """End all brokers as `kill -9` would, see `ClusterBroker.kill`; the name server stays."""
+        """Kill all brokers as `kill -9` would, see `ClusterBroker.kill`; the name server stays."""
         await asyncio.gather(*(broker.kill() for broker in self.brokers.values()))
 
     @at_home
@@ -176,17 +176,17 @@ class AsyncCluster:
     def producer(
         self, group: str = DEFAULT_GROUP, *, instance: ClientInstance | None = None, **options: Unpack[ProducerKeywords]
     ) -> client.Producer:
-        """A producer of this cluster, not started; see `tianzhou.client.Producer`."""
+        """Return a producer of this cluster, not started; see `tianzhou.client.Producer`."""
         return self._made(client.Producer(group, instance=instance, **self.client_options(**options)))
 
     def transaction_producer(
         self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
     ) -> client.TransactionProducer:
-        """A producer of messages bound to local transactions, not started.
+        """Return a producer of messages bound to local transactions, not started.
 
         Args:
             group: the producer group.
-            check: says what became of a transaction; by default nobody knows.
+            check: returns the state of a transaction; by default UNKNOWN.
             options: see `tianzhou.client.TransactionProducer`.
         """
         return self._made(client.TransactionProducer(group, check=check or undecided, **self.client_options(**options)))
@@ -194,10 +194,10 @@ class AsyncCluster:
     def push_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PushKeywords]
     ) -> client.PushConsumer:
-        """A consumer that is handed messages, not started; see `tianzhou.client.PushConsumer`.
+        """Return a push consumer of this cluster, not started; see `tianzhou.client.PushConsumer`.
 
-        It begins with the first message, also with those that were sent before it started, unless
-        `consume_from_where` says otherwise.
+        It begins with the first message, also with messages from before its start, unless `consume_from_where` has
+        another value.
         """
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         return self._made(client.PushConsumer(group, instance=instance, **self.client_options(**options)))
@@ -205,17 +205,17 @@ class AsyncCluster:
     def pull_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PullKeywords]
     ) -> client.PullConsumer:
-        """A consumer that fetches messages, not started; see `tianzhou.client.PullConsumer`. Begins as above."""
+        """Return a pull consumer, not started; see `tianzhou.client.PullConsumer`. It begins as a push consumer."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         return self._made(client.PullConsumer(group, instance=instance, **self.client_options(**options)))
 
     def admin(self, **options: Any) -> admin.Admin:
-        """Admin operations on this cluster, not started; see `tianzhou.admin.Admin`."""
+        """Return admin operations on this cluster, not started; see `tianzhou.admin.Admin`."""
         self._check_loop()
         return admin.Admin(**self.client_options(**options))
 
     def client_options(self, **options: Any) -> dict[str, Any]:
-        """Options that a client of this cluster needs, address and clock, with further ones."""
+        """Return the options that a client of this cluster needs, address and clock, with further ones."""
         clock = {} if self._clock is None else {"clock": self._clock}
         return {"namesrv_addr": self._namesrv_addr, **clock, **options}
 
@@ -242,7 +242,7 @@ class AsyncCluster:
 
         Args:
             topic: its name.
-            queues: queues on each broker.
+            queues: number of queues on each broker.
             order: whether it is an ordered topic.
             attributes: see `tianzhou.admin.Topics.create`.
         """
@@ -263,7 +263,7 @@ class AsyncCluster:
         delay_level: int = 0,
         sharding_key: str | None = None,
     ) -> SendResult:
-        """Send bytes, a text or a value (`Producer.send_body`) by a producer of the cluster's own; see `producer`."""
+        """Send bytes, a text or a value (`Producer.send_body`) with the cluster's own producer; see `producer`."""
         assert self._producer is not None
         return await self._producer.send_body(
             topic,
@@ -277,23 +277,23 @@ class AsyncCluster:
 
     @at_home
     async def messages(self, topic: str) -> list[MessageExt]:
-        """Everything a topic holds, in the order it was stored; read from the stores, past all faults.
+        """Return all messages of a topic, in the order of their storage, from the stores and without faults.
 
-        A topic nobody sent to has none. In virtual time, what needs no time happens before.
+        A topic without messages has an empty list. In virtual time, all work that needs no time is done before.
 
         Raises:
-            ClientError: a broker is stopped, so that nobody knows.
+            ClientError: a broker is stopped, so its messages are unknown.
         """
         found = []
         if self.options.virtual:
             await self._virtual("messages").settle()
         for broker in self.brokers.values():
             found += await broker.messages(topic)
-        # The sort keeps the order of each broker where the times are the same.
+        # The sort is stable, so messages with equal times stay in the order of each broker.
         return sorted(found, key=lambda message: message.store_timestamp)
 
     async def dead_letters(self, group: str) -> list[MessageExt]:
-        """The messages a consumer group has given up on."""
+        """Return the dead letters of a consumer group."""
         return await self.messages(names.dead_letter_topic(group))
 
     # --- time ------------------------------------------------------------------------------------------------
@@ -305,19 +305,19 @@ class AsyncCluster:
 
     @property
     def elapsed(self) -> timedelta:
-        """How much of the cluster's time has passed since it started."""
+        """Cluster time since the start."""
         return timedelta(seconds=self.home.time() - self._began_s)
 
     @at_home
     async def advance(self, span: timedelta | None = None, /, **parts: float) -> None:
-        """Let time pass, and return when everything has happened that it brings.
+        """Advance the time, and return when all work due in it is done.
 
         Args:
-            span: how much.
-            parts: or in words: `hours=2`, `minutes=1, seconds=30`; see `datetime.timedelta`.
+            span: the time to pass.
+            parts: the time by keywords: `hours=2`, `minutes=1, seconds=30`; see `datetime.timedelta`.
 
         Raises:
-            ClientError: the cluster runs in real time, or time would go back.
+            ClientError: the cluster runs in real time, or the span is negative.
         """
         loop = self._virtual("advance")
         span = span if span is not None else timedelta(**parts)
@@ -328,10 +328,10 @@ class AsyncCluster:
 
     @at_home
     async def settle(self) -> None:
-        """Return when everything has happened that needs no time: what is not there now will not come by itself.
+        """Return when all work that needs no time is done; without more time, no further effect can appear.
 
         Raises:
-            ClientError: the cluster runs in real time, where that is never known.
+            ClientError: the cluster runs in real time, where this state cannot be detected.
         """
         await self._virtual("settle").settle()
 
@@ -356,15 +356,15 @@ class AsyncCluster:
     async def wait_until(
         self, condition: Callable[[], object | Awaitable[object]], what: str = "", *, within: timedelta | float = 30
     ) -> None:
-        """Let time pass until a condition holds.
+        """Wait until a condition holds; virtual time advances meanwhile.
 
         Args:
-            condition: called again and again; may be async.
-            what: what is waited for, for the error.
-            within: how long at most, in the cluster's time; seconds, or a timedelta.
+            condition: called repeatedly; may be async.
+            what: description of the condition, for the error.
+            within: maximum wait in the cluster's time; seconds, or a timedelta.
 
         Raises:
-            NotReached: it did not hold in time.
+            NotReached: the condition did not hold in time.
         """
 
         async def unmet() -> list[str]:
@@ -377,18 +377,18 @@ class AsyncCluster:
 
     @at_home
     async def wait_until_consumed(self, group: str, topic: str, *, within: timedelta | float = 30) -> None:
-        """Let time pass until a group has consumed everything that is in a topic now or comes meanwhile.
+        """Wait until a group has consumed all messages of a topic, including later arrivals.
 
-        A message whose handler failed is waited for until it is consumed in the end, or is a dead letter; so say
-        how long that may take. Delayed messages are in the topic once their time has come.
+        A message whose handler failed counts once it is consumed at last, or is a dead letter; set `within` to allow
+        for the retries. A delayed message is in the topic once its delay is over.
 
         Args:
             group: the consumer group.
             topic: the topic.
-            within: how long at most, in the cluster's time; seconds, or a timedelta.
+            within: maximum wait in the cluster's time; seconds, or a timedelta.
 
         Raises:
-            NotReached: the group did not get there in time; the text says what is left.
+            NotReached: the group did not finish in time; the text has the remaining messages.
             ClientError: there is no such topic.
         """
 
@@ -420,19 +420,18 @@ class AsyncCluster:
             await self.pause(passed, limit_s, rest_s=max(self._rest_until_ms - self.now_ms, 0) / 1000)
 
     def not_reached(self, text: str, passed_s: float) -> NotReached:
-        """Error of a wait whose time is over."""
+        """Return the error of a wait that has timed out."""
         kind = "virtual" if self.options.virtual else "real"
         return NotReached(f"{text} (after {passed_s:.1f} s of {kind} time; `within` allows more)")
 
     @at_home
     async def pause(self, passed_s: float, limit_s: float, *, rest_s: float = 0.0) -> None:
-        """Between two looks of a wait: let a little time pass, and what it brings happen.
+        """Pause between two checks of a wait: advance a little time, and complete the work due in it.
 
         Args:
-            passed_s: how long the wait takes already. The longer, the coarser the look: nobody waits two hours for a
-                tenth of a second.
-            limit_s: how long it may take.
-            rest_s: for so long there is nothing to be seen, in virtual time.
+            passed_s: duration of the wait so far. The longer the wait, the longer the pause.
+            limit_s: maximum duration of the wait.
+            rest_s: time during which the condition cannot change, in virtual time.
         """
         loop = self.home if self.options.virtual and isinstance(self.home, VirtualLoop) else None
         step = min(max(passed_s / WAIT_STEPS, REAL_STEP_S), COARSEST_S if loop is not None else 0.1)
@@ -447,7 +446,7 @@ class AsyncCluster:
 
     @at_home
     async def describe(self) -> str:
-        """Where everything is, in words; for reports of failed tests."""
+        """Return the state of the cluster as text, for reports of failed tests."""
         lines = [f"{'virtual' if self.options.virtual else 'real'} time passed: {self.elapsed}"]
         for broker in self.brokers.values():
             lines += await broker.describe(self.now_ms)
@@ -458,12 +457,12 @@ C = TypeVar("C", bound=_AsyncStoppable)
 
 
 def undecided(_message: MessageExt) -> TransactionState:
-    """Check of a producer without one: nobody knows what became of the transaction."""
+    """Return UNKNOWN for every transaction; the check of a producer without one."""
     return TransactionState.UNKNOWN
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs in this thread, None for code that is not async."""
+    """Return the event loop that runs in this thread; None for code that is not async."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

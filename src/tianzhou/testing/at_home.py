@@ -1,4 +1,4 @@
-"""Methods of an object that lives on one event loop, awaited on any."""
+"""A decorator for methods that run on the event loop of their object, whichever loop awaits them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ R = TypeVar("R")
 
 
 class Resident(Protocol):
-    """What lives on a loop."""
+    """An object that lives on one event loop."""
 
     @property
     def home(self) -> asyncio.AbstractEventLoop:
-        """The loop it lives on."""
+        """The event loop on which the object lives."""
         ...
 
 
@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Resident)
 def at_home(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Let a method run on the loop of its object, whichever loop it is awaited on."""
+    """Run a method on the loop of its object, whichever loop awaits it."""
 
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -44,6 +44,6 @@ def at_home(
                 return await work
             return await asyncio.wrap_future(run_owned_threadsafe(work, home))
         except NotReached as error:
-            raise error.with_traceback(None) from None  # the line of the test says where, and the text why
+            raise error.with_traceback(None) from None  # the test's line shows the place, the text shows the cause
 
     return call

@@ -1,4 +1,4 @@
-"""The brokers of a test cluster: made to misbehave, stopped and started again on the same store and port."""
+"""The brokers of a test cluster: injected faults, and stops and restarts on the same store and port."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL_STORE: dict[str, Any] = {
     "max_index_num": 4_000,
     "clean_file_forcibly_enable": False,
 }
-"""Files as small as tests need them; RocketMQ's own are sparse gigabytes."""
+"""Small store files for tests; RocketMQ's defaults are sparse gigabytes."""
 RARELY_MS = 600_000
 RARE_STORE: dict[str, Any] = {
     "flush_interval_consume_queue": RARELY_MS,
@@ -39,12 +39,14 @@ RARE_BROKER: dict[str, Any] = {
     "flush_consumer_offset_interval": RARELY_MS,
     "transaction_metric_flush_interval": RARELY_MS,
 }
-"""Where hours pass in a moment, what goes to the disk every few seconds would take most of that moment."""
+"""Long flush intervals for virtual time, where hours pass in a moment: periodic writes would take most of that
+moment.
+"""
 START_ATTEMPTS = 5
 
 
 class _FaultyBroker(Broker):
-    """A broker whose requests pass the faults first."""
+    """A broker whose requests pass through the faults first."""
 
     faults: Faults
     gate: FaultyRouter | None = None
@@ -60,13 +62,13 @@ class ClusterBroker:
     Args:
         name: its name.
         folder: its folder.
-        namesrv_addr: where it registers.
-        clock: source of time, None for the machine's.
+        namesrv_addr: the name server at which it registers.
+        clock: source of time; None for the system clock.
         settings: of the broker and its store, other than the defaults, by RocketMQ's keys.
 
     Attributes:
         name: its name.
-        faults: makes it misbehave.
+        faults: injects faults into this broker.
     """
 
     def __init__(
@@ -88,12 +90,12 @@ class ClusterBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is up."""
+        """Whether the broker runs."""
         return self._broker is not None
 
     @property
     def running(self) -> Broker:
-        """The broker itself, for looks at its tables and store.
+        """The running broker, for access to its tables and store.
 
         Raises:
             ClientError: it is stopped.
@@ -104,11 +106,11 @@ class ClusterBroker:
 
     @property
     def address(self) -> str:
-        """Where it listens, `host:port`; the same after each start."""
+        """Address of the broker, `host:port`; the same after each start."""
         return f"{HOST}:{self._port}"
 
     async def start(self) -> None:
-        """Start it on its store, and return when clients can use it; does nothing when it runs."""
+        """Start the broker on its store, and return when clients can use it; no effect while it runs."""
         if self._broker is not None:
             return
         fixed = self._port
@@ -117,7 +119,7 @@ class ClusterBroker:
             try:
                 await broker.__aenter__()
             except ConfigError:
-                # Another process may take a free port before us, but not one that was ours already.
+                # Another process may take a free port first, but not a port that this broker has held.
                 if fixed or attempt == START_ATTEMPTS - 1:
                     raise
                 continue
@@ -126,22 +128,22 @@ class ClusterBroker:
             return
 
     async def stop(self) -> None:
-        """Stop it: connections end, further ones are refused, routes no longer lead to it; it keeps its store."""
+        """Stop the broker and keep its store. Connections close, and the name server drops its routes."""
         broker, self._broker = self._broker, None
         if broker is not None:
             await broker.__aexit__(None, None, None)
 
     async def kill(self) -> None:
-        """End it as `kill -9` would: connections break, and nothing more is written; does nothing when it is stopped.
+        """Kill the broker as `kill -9` would: connections break, writes end; no effect while it is stopped.
 
-        What it has not written to its files by then is lost, as are offsets that were committed a moment ago. The next
-        start recovers the store.
+        Data that it has not written to its files is lost, as are recently committed offsets. The next start recovers
+        the store.
         """
         broker, self._broker = self._broker, None
         if broker is None:
             return
         store, image = self._folder / "store", self._folder / "store.killed"
-        # In this one turn of the loop: nobody gets an answer any more, and the files are as they are.
+        # In this turn of the loop, stop all replies and copy the files in their present state.
         if broker.gate is not None:
             broker.gate.kill()
         snapshots.take(store, image)
@@ -175,7 +177,7 @@ class ClusterBroker:
         return made
 
     async def messages(self, topic: str) -> list[MessageExt]:
-        """Everything its queues of a topic hold, in the order it was stored.
+        """Return all messages of its queues of a topic, in the order of their storage.
 
         Raises:
             ClientError: it is stopped.
@@ -186,7 +188,7 @@ class ClusterBroker:
         return progress.messages(self._broker, topic)
 
     async def describe(self, now_ms: int) -> list[str]:
-        """What it holds and who is connected, in lines."""
+        """Return its topics, waiting messages and connected groups as lines of text."""
         broker = self._broker
         if broker is None:
             return [f"{self.name}: stopped"]
@@ -209,12 +211,12 @@ class ClusterBroker:
 
 
 def tls_of(clock: Clock | None) -> TlsSettings | None:
-    """TLS for who begins to speak it; none in virtual time, where connections never leave the process."""
+    """Return TLS settings that disable TLS in virtual time, where connections stay in the process; else None."""
     return None if clock is None else TlsSettings(server_mode="disabled")
 
 
 def checked(settings: Mapping[str, object]) -> dict[str, str]:
-    """Settings as text, as they would stand in a file.
+    """Return the settings as text, in the form of a configuration file.
 
     Raises:
         ConfigError: a key is none of RocketMQ's.

@@ -1,4 +1,4 @@
-"""A name server and brokers inside a test's process, for plain tests: blocking, on a thread of their own."""
+"""A name server and brokers inside a test's process, on a loop in its own thread, for blocking tests."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ class ClusterThread(Background):
     """The event loop of a cluster, in a thread.
 
     Args:
-        virtual: whether its time is virtual; it then passes only during blocking calls.
+        virtual: whether its time is virtual; it then advances only during blocking calls.
     """
 
     def __init__(self, *, virtual: bool) -> None:
         super().__init__(VirtualLoop(spends=False) if virtual else loop_factory()(), "tianzhou-test-cluster")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """A call of a blocking client: see `Background.run`."""
+        """Run a call of a blocking client: see `Background.run`."""
         self._check(work)
         loop = self.loop
         if isinstance(loop, VirtualLoop) and worker_of() is not loop:
-            # What handlers do takes no time by itself; it is spent by the test that waits for them.
+            # A handler's calls do not advance time. The test that waits for the handler advances it.
             work = self._limited(loop, work, LONGEST_CALL, "call")
         return self.drive(work)
 
     def run_main(self, work: Coroutine[Any, Any, T], within: timedelta) -> T:
-        """A coroutine of the test's own."""
+        """Run a coroutine of the test."""
         self._check(work)
         loop = self.loop
         return self.drive(self._limited(loop, work, within, "run") if isinstance(loop, VirtualLoop) else work)
 
     def drive(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work on the loop, and wait for it."""
+        """Run the coroutine on the loop, and wait for it."""
         self._check(work)
         loop = self.loop
         if isinstance(loop, VirtualLoop) and worker_of() is loop:
@@ -102,7 +102,7 @@ class ClusterThread(Background):
             ) from None
 
     def stop(self) -> None:
-        """End everything on the loop, the loop and the thread."""
+        """Cancel all tasks of the loop, and end the loop and the thread."""
         if self._thread.is_alive():
             loop = self.loop
             ending = loop.spending(_end_all()) if isinstance(loop, VirtualLoop) else _end_all()
@@ -122,7 +122,7 @@ async def _end_all() -> None:
 
 
 class _Adoption:
-    """Objects of `tianzhou.sync` that code under test makes live on the newest virtual cluster."""
+    """The place of `tianzhou.sync` objects that code under test creates: the newest virtual cluster."""
 
     threads: list[ClusterThread] = []  # noqa: RUF012 - one for the process on purpose
     before: Background | None = None
@@ -143,7 +143,7 @@ class _Adoption:
 
 
 class _Twin(Protocol[A_co]):
-    """A blocking object with an async one that does the work."""
+    """A blocking object and the async object behind it."""
 
     @property
     def aio(self) -> A_co: ...
@@ -154,7 +154,7 @@ class _Twin(Protocol[A_co]):
 def _blocking(
     method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Twin[A_co], P], T]:
-    """The blocking twin of a coroutine method, with its parameters and its docstring."""
+    """Return the blocking twin of a coroutine method, with its parameters and its docstring."""
 
     @wraps(method)
     def call(self: _Twin[A_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -171,8 +171,8 @@ class BlockingBroker:
     """One broker of a cluster.
 
     Args:
-        aio: the async one.
-        thread: where it lives.
+        aio: the async broker.
+        thread: the thread of the cluster.
     """
 
     def __init__(self, aio: ClusterBroker, thread: ClusterThread) -> None:
@@ -181,22 +181,22 @@ class BlockingBroker:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the broker."""
         return self.aio.name
 
     @property
     def faults(self) -> Faults:
-        """Makes it misbehave."""
+        """Injects faults into this broker."""
         return self.aio.faults
 
     @property
     def address(self) -> str:
-        """Where it listens, `host:port`; the same after each start."""
+        """Address of the broker, `host:port`; the same after each start."""
         return self.aio.address
 
     @property
     def is_running(self) -> bool:
-        """Whether it is up."""
+        """Whether the broker runs."""
         return self.aio.is_running
 
     start = _blocking(ClusterBroker.start)
@@ -205,7 +205,7 @@ class BlockingBroker:
 
     @contextmanager
     def down(self, *, kill: bool = False) -> Iterator[None]:
-        """Stopped in the block, and started again behind it.
+        """Stop the broker for the block, and start it again afterwards.
 
         Args:
             kill: whether it is killed instead of stopped, see `ClusterBroker.kill`.
@@ -220,15 +220,15 @@ class BlockingBroker:
 class Cluster:
     """A name server and brokers in this process; `with Cluster() as cluster`, or the fixture `tianzhou_cluster`.
 
-    Clients that it makes are those of `tianzhou.sync`. With `virtual=True` the time of everything in it stands still
-    and passes only as `docs/howto/test-your-consumers.md` says; clients that code under test makes by itself from
-    `tianzhou.sync` then live in it as well.
+    Its clients are those of `tianzhou.sync`. With `virtual=True` the time of the whole cluster stands still and
+    advances only by the rules of `docs/howto/test-your-consumers.md`. Clients of `tianzhou.sync` that code under test
+    creates then live in the cluster as well.
 
     Args:
         options: see `ClusterOptions`; single fields may be given by name instead.
 
     Attributes:
-        aio: the same for async code, awaitable on any event loop.
+        aio: the async cluster, awaitable on any event loop.
 
     Raises:
         ConfigError: there is no such option or setting.
@@ -260,7 +260,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Stop all clients it made, and the servers; closing twice does nothing."""
+        """Stop all clients of the cluster, and the servers; a second call has no effect."""
         self._stack.close()
 
     def _stop_clients(self) -> None:
@@ -277,7 +277,7 @@ class Cluster:
 
     @property
     def namesrv_addr(self) -> str:
-        """The name server's address, which clients are given."""
+        """The name server's address, for clients."""
         return self.aio.namesrv_addr
 
     @property
@@ -287,7 +287,7 @@ class Cluster:
 
     @property
     def faults(self) -> Faults:
-        """Makes all brokers misbehave at once; `brokers[name].faults` one of them."""
+        """Injects faults into all brokers at once; `brokers[name].faults` into one of them."""
         return self.aio.faults
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -303,37 +303,37 @@ class Cluster:
     def producer(
         self, group: str = DEFAULT_GROUP, *, instance: ClientInstance | None = None, **options: Unpack[ProducerKeywords]
     ) -> sync.Producer:
-        """A producer of this cluster, to be used in a `with` block; see `tianzhou.sync.Producer`."""
+        """Return a producer of this cluster, for a `with` block; see `tianzhou.sync.Producer`."""
         return self._made(lambda: sync.Producer(group, instance=instance, **self.client_options(**options)))
 
     def transaction_producer(
         self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
     ) -> sync.TransactionProducer:
-        """See `AsyncCluster.transaction_producer`."""
+        """Return a transaction producer; see `AsyncCluster.transaction_producer`."""
         options["check"] = check or undecided
         return self._made(lambda: sync.TransactionProducer(group, **self.client_options(**options)))
 
     def push_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PushKeywords]
     ) -> sync.PushConsumer:
-        """See `AsyncCluster.push_consumer`; subscribe, then use it in a `with` block."""
+        """Return a push consumer; see `AsyncCluster.push_consumer`. Subscribe, then use it in a `with` block."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         return self._made(lambda: sync.PushConsumer(group, instance=instance, **self.client_options(**options)))
 
     def pull_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PullKeywords]
     ) -> sync.PullConsumer:
-        """See `AsyncCluster.pull_consumer`."""
+        """Return a pull consumer; see `AsyncCluster.pull_consumer`."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         return self._made(lambda: sync.PullConsumer(group, instance=instance, **self.client_options(**options)))
 
     def admin(self, **options: Any) -> sync.Admin:
-        """Admin operations on this cluster, to be used in a `with` block; see `tianzhou.sync.Admin`."""
+        """Return admin operations on this cluster, for a `with` block; see `tianzhou.sync.Admin`."""
         with self._making():
             return sync.Admin(**self.client_options(**options))
 
     def client_options(self, **options: Any) -> dict[str, Any]:
-        """See `AsyncCluster.client_options`."""
+        """Return the options of a client; see `AsyncCluster.client_options`."""
         return self.aio.client_options(**options)
 
     def _made(self, make: Callable[[], S]) -> S:
@@ -364,7 +364,7 @@ class Cluster:
 
     @property
     def elapsed(self) -> timedelta:
-        """How much of the cluster's time has passed since it started."""
+        """Cluster time since the start."""
         return self.aio.elapsed
 
     advance = _blocking(AsyncCluster.advance)
@@ -372,7 +372,10 @@ class Cluster:
     wait_until_consumed = _blocking(AsyncCluster.wait_until_consumed)
 
     def wait_until(self, condition: Callable[[], object], what: str = "", *, within: timedelta | float = 30) -> None:
-        """See `AsyncCluster.wait_until`; the condition is called in the calling thread, between two steps of time."""
+        """Wait until a condition holds; see `AsyncCluster.wait_until`.
+
+        The calling thread calls the condition between steps.
+        """
         __tracebackhide__ = True
         home, limit_s = self._home, in_seconds(within)
         began = self.aio.home.time()
@@ -385,11 +388,11 @@ class Cluster:
             home.drive(self.aio.pause(passed, limit_s))
 
     def run(self, main: Coroutine[Any, Any, T], *, within: timedelta = LONGEST_RUN) -> T:
-        """Run a coroutine on the cluster's own loop, as `asyncio.run` would; with its time, virtual or real.
+        """Run a coroutine on the cluster's own loop, as `asyncio.run` would, in its virtual or real time.
 
         Args:
             main: the coroutine; it uses `cluster.aio` and async clients.
-            within: how much virtual time it may take.
+            within: maximum virtual time.
 
         Raises:
             ClientError: it did not end in that time, or this is called from an event loop.

@@ -1,4 +1,4 @@
-"""A disk that shows when someone reads what is not in memory, and that is as slow as a test wants."""
+"""A disk that detects reads of pages outside the memory, and delays them as long as a test needs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PATIENCE_S = 20.0
 
 
 class ColdDisk:
-    """Files of a store with pages that "have left the memory".
+    """The files of a store, some pages of which have "left the memory".
 
-    What was taken out reads as zeros until it is fetched, so that a look-up which does not fetch first finds nothing
-    that makes sense. While the gate is shut, fetches wait at it; one that has to wait too long says that the loop is
-    blocked, which was to open it.
+    A page outside the memory reads as zeros until it is fetched, so a look-up that does not fetch it first finds no
+    valid data. While the gate is shut, fetches wait at it. A fetch that waits too long fails, because a blocked loop
+    cannot open the gate.
 
     Attributes:
-        fetches: file, from and to of each fetch, in the order they began.
-        waiting: fetches that are at the gate.
-        passed: fetches that have passed it.
-        broken: the disk answers with an I/O error.
+        fetches: file, start and end of each fetch, in the order of their start.
+        waiting: number of fetches at the gate.
+        passed: number of fetches that have passed it.
+        broken: whether the disk fails with an I/O error.
     """
 
     def __init__(self) -> None:
@@ -42,21 +42,21 @@ class ColdDisk:
         self._loop_thread = threading.get_ident()
 
     def shut(self) -> None:
-        """Let no fetch pass from now on."""
+        """Shut the gate for all fetches."""
         self._shut = True
 
     def let_one_pass(self) -> None:
-        """Let one fetch pass."""
+        """Open the gate for one fetch."""
         self._passes.release()
 
     def open(self) -> None:
-        """Let all fetches pass."""
+        """Open the gate for all fetches."""
         with self._lock:
             self._shut = False
             self._passes.release(self.waiting + 1)
 
     def take(self, path: Path, start: int = 0, end: int | None = None) -> int:
-        """Take the whole pages of [start, end) of a file out of memory; returns how many had something in them."""
+        """Take the whole pages of [start, end) of a file out of memory; return how many were not empty."""
         fd = self._files.get(path)
         if fd is None:
             fd = self._files[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -71,7 +71,7 @@ class ColdDisk:
         return len(taken) - before
 
     def missing(self, path: Path, start: int, end: int) -> list[int]:
-        """Numbers of the pages of [start, end) that are not in memory."""
+        """Return the numbers of the pages of [start, end) that are not in memory."""
         taken = self._pages.get(path)
         return [number for number in range(start // PAGE, -(-end // PAGE)) if number in taken] if taken else []
 
@@ -95,13 +95,13 @@ class ColdDisk:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(held.path))
         with self._lock:
             for number in self.missing(held.path, start, end):
-                # Whoever asks meanwhile must not take a page for fetched that reads as zeros.
+                # Write before the removal: a concurrent check must not count a page that reads as zeros as fetched.
                 os.pwrite(self._files[held.path], self._pages[held.path][number], number * PAGE)
                 del self._pages[held.path][number]
 
     @contextmanager
     def installed(self) -> Iterator[ColdDisk]:
-        """Stand between stores and the real disk."""
+        """Replace the residency checks and fetches of all stores."""
         resident, fetch = Segment.resident, HeldMap.fetch
 
         def is_resident(segment: Segment, start: int, end: int) -> bool:

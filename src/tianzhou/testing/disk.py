@@ -1,14 +1,14 @@
-"""A disk that forgets: what was not synced may be gone, whole or in part, after the power fails.
+"""A disk that may lose data without a sync, whole or in part, in a power failure.
 
-The disk watches one folder in which a store of this process works for real. It keeps beside it what is certain to
-have reached the platters: file contents by page when they were synced, names in a directory when the directory was.
-`image` builds what a machine could find there after the power failed just now. The model is stricter than file
-systems are:
+The disk watches one folder that a store of this process uses. It records the data that has certainly reached the
+platters: pages of files after a sync of the file, names in a directory after a sync of the directory. `image` builds a
+folder that a machine could find after a power failure at that moment. The model is stricter than file systems are:
 
-- an unsynced page comes back as it was when it was synced last, as it is now, or as a mixture of both;
-- the length of a file is lost with what made it longer or shorter, and so is its name with its directory's sync;
+- an unsynced page has its last synced content, its present content, or a mixture of both;
+- a file's length may be lost until the file's sync, and its name until the directory's sync;
 - the time of a file's last change is that of its last sync, or the present one;
-- changes of one directory reach the disk in their order (journals do that), those of different directories in none.
+- changes of one directory reach the disk in their order, as in a journal; changes of different directories in any
+  order.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _SECTOR: Final = 512
 
 
 class PowerLostError(BaseException):
-    """The power failed. No code that handles errors gets to see it."""
+    """The error of a power failure. It is a BaseException, so that no error handler catches it."""
 
 
 class ForgetfulDisk:
-    """Watches a folder, and remembers what of it is safe.
+    """Watches a folder, and records which of its data is safe.
 
     Args:
-        root: the folder; what is in it now counts as safe.
-        rng: decides what survives.
+        root: the folder; its present content counts as safe.
+        rng: decides which data survives.
 
     Attributes:
-        operations: calls so far that change or sync something below the folder.
-        fail_at: the number of the call at which the power fails; None for never.
-        lost: whether it has failed; what is done afterwards is done to a folder nobody will look at.
-        forgets: false lets everything that was written survive, as when only the process dies.
-        target: where the image of the moment of failure goes.
-        before_sync: called with the path before each sync; may raise an OSError, or take its time.
+        operations: number of calls so far that change or sync a path in the folder.
+        fail_at: number of the call at which the power fails; None for never.
+        lost: whether the power has failed; later changes of the folder do not count.
+        forgets: False keeps all written data, as when only the process dies.
+        target: folder for the image of the moment of failure.
+        before_sync: called with the path before each sync; may raise an OSError, or block.
     """
 
     def __init__(self, root: Path, rng: Random) -> None:
@@ -75,11 +75,11 @@ class ForgetfulDisk:
                 self._content[self._key(status)] = path.read_bytes()
                 self._times[self._key(status)] = status.st_mtime_ns
 
-    # what the store does
+    # calls of the store
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Follow everything that this process does below the folder."""
+        """Record all calls of this process that affect the folder."""
         with watching(lambda: (self,)):
             yield
 
@@ -88,10 +88,10 @@ class ForgetfulDisk:
         return path == self.root or str(path).startswith(self._prefix)
 
     def synced(self, path: Path, status: os.stat_result) -> None:
-        """Take note that a file or a directory is synced as a whole.
+        """Record the sync of a whole file or directory.
 
         Raises:
-            OSError: `before_sync` says so.
+            OSError: `before_sync` raised it.
         """
         with self._lock:
             self._step(path, sync=True)
@@ -102,29 +102,29 @@ class ForgetfulDisk:
                 self._times[self._key(status)] = status.st_mtime_ns
 
     def pages_synced(self, path: Path, start: int, end: int) -> None:
-        """Take note that some pages of a file are synced.
+        """Record the sync of some pages of a file.
 
         Raises:
-            OSError: `before_sync` says so.
+            OSError: `before_sync` raised it.
         """
         with self._lock:
             self._step(path, sync=True)
             self._take_pages(path, start, end)
 
     def changed(self, path: Path, change: Callable[[], None], *, ends: bool) -> None:
-        """Do something to a name or a length.
+        """Change a name or a length.
 
         Args:
             path: the name.
-            change: does it.
-            ends: whether what had the name until now has it no more.
+            change: makes the change.
+            ends: whether the present file loses its name.
         """
         with self._lock:
             self._step(path)
             dying = path.stat().st_ino if ends and path.exists() else None
             change()
             if dying is not None:
-                # The number may be given to another file.
+                # The file system may reuse the inode number for another file.
                 self._generation[dying] = self._generation.get(dying, 0) + 1
 
     def _step(self, path: Path, *, sync: bool = False) -> None:
@@ -137,7 +137,7 @@ class ForgetfulDisk:
             self.before_sync(path)
 
     def cut(self) -> None:
-        """Let the power fail now: make the image, and let nothing go on.
+        """Fail the power now: build the image, and stop the caller.
 
         Raises:
             PowerLostError: always.
@@ -148,7 +148,7 @@ class ForgetfulDisk:
         raise PowerLostError
 
     def write_back(self, share: float) -> None:
-        """Let the kernel write some dirty pages on its own, in any order."""
+        """Mark some dirty pages as safe, in any order, as the kernel writes them back."""
         for path in self._files():
             key = self._key(path.stat())
             live, safe = path.read_bytes(), self._content.get(key, b"")
@@ -158,7 +158,7 @@ class ForgetfulDisk:
                 if live[start : start + PAGE] != safe[start : start + PAGE] and self._rng.random() < share:
                     self._take_pages(path, start, start + PAGE)
 
-    # what is safe
+    # safe data
 
     def _key(self, status: os.stat_result) -> tuple[int, int]:
         return status.st_ino, self._generation.get(status.st_ino, 0)
@@ -170,7 +170,7 @@ class ForgetfulDisk:
         self._names[str(folder)] = self._present(folder)
 
     def _present(self, folder: Path) -> dict[str, tuple[int, int] | None]:
-        # By name: what survives is drawn in this order, and has to be the same wherever a seed is run.
+        # Sorted by name, because random choices follow this order and must be the same wherever a seed runs.
         return {
             entry.name: None if entry.is_dir() else self._key(entry.stat(follow_symlinks=False))
             for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -185,10 +185,10 @@ class ForgetfulDisk:
         safe[start:end] = live[start:end]
         self._content[key] = bytes(safe)
 
-    # after the power failed
+    # after the power failure
 
     def image(self, target: Path) -> None:
-        """Build in `target` what may be found after a power failure at this moment."""
+        """Build in `target` a folder that may be found after a power failure at this moment."""
         with self._lock:
             if self.forgets:
                 self._image_of(self.root, target)
@@ -250,7 +250,7 @@ class ForgetfulDisk:
         if chance < 0.7:
             return after
         if chance < 0.85:
-            # Written while it was being changed: up to some byte it is the new one.
+            # A torn write: new bytes up to one position, old ones after it.
             cut = rng.randrange(len(after) + 1)
             return after[:cut] + before[cut:]
         return b"".join(
@@ -266,18 +266,18 @@ _CHANGES: Final = {
     "truncate": False,
     "ftruncate": False,
 }
-"""Functions of `os` that change names or lengths, and whether they end what had the name."""
+"""Functions of `os` that change names or lengths, and whether the file at the name loses it."""
 
 
 @contextmanager
 def watching(disks: Callable[[], Iterable[ForgetfulDisk]]) -> Iterator[None]:
-    """Follow everything that this process does below the folders of some disks.
+    """Record all calls of this process that affect the folders of some disks.
 
     Args:
-        disks: those there are at the moment.
+        disks: returns the present disks.
     """
     real: dict[str, Any] = {name: getattr(os, name) for name in ("fsync", "fdatasync", *_CHANGES)}
-    # A map stays that of its file; the system's list of maps takes long to read.
+    # A map belongs to one file for its whole life, and the system's list of maps is slow to read.
     mapped: dict[int, tuple[mmap.mmap, Path | None]] = {}
 
     def disk_of(target: Any) -> tuple[ForgetfulDisk | None, Path]:
@@ -326,7 +326,7 @@ def watching(disks: Callable[[], Iterable[ForgetfulDisk]]) -> Iterator[None]:
 
 
 def _mapped_file(address: int) -> Path | None:
-    """The file that is mapped at an address of this process."""
+    """Return the file that is mapped at an address of this process."""
     with Path("/proc/self/maps").open(encoding="utf-8") as maps:
         for line in maps:
             span, _, _, _, _, *name = line.split(maxsplit=5)

@@ -1,6 +1,6 @@
-"""Brokers that misbehave on purpose: refusals, lost replies, lost requests, dropped connections, slow answers.
+"""Injected faults of brokers: refusals, lost replies, lost requests, dropped connections, slow replies.
 
-A fault sits between a connection and the request's handler, until it is ended or has struck as often as it may.
+A fault acts between a connection and the request's handler, until it is ended or has hit its number of requests.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 
 SENDS = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)))
-"""Requests by which producers send."""
+"""Requests with which producers send messages."""
 PULLS = frozenset(map(int, (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)))
-"""Requests by which consumers get messages."""
+"""Requests with which consumers pull messages."""
 SEND_BACKS = frozenset({int(RequestCode.CONSUMER_SEND_MSG_BACK)})
-"""Requests by which consumers give back what they could not consume."""
+"""Requests with which consumers send back messages that they could not consume."""
 COMMITS = frozenset({int(RequestCode.UPDATE_CONSUMER_OFFSET)})
-"""Requests by which consumers store how far they are."""
+"""Requests with which consumers commit offsets."""
 ENDS = frozenset({int(RequestCode.END_TRANSACTION)})
-"""Requests by which producers commit or roll back a transaction."""
+"""Requests with which producers commit or roll back a transaction."""
 EVERYTHING = frozenset(map(int, RequestCode))
-"""All requests, heartbeats included."""
+"""All requests, with heartbeats."""
 
 
 Strike: TypeAlias = "Callable[[Router, Connection, Command], Reply | Awaitable[Reply]]"
-"""What happens to a request that a fault strikes."""
+"""The handling of a request that a fault hits."""
 
 
 class Struck(TypedDict, total=False):
-    """Requests that a fault strikes.
+    """The requests that a fault hits.
 
     Attributes:
         requests: their codes; by default those of sends.
-        topic: only those about this topic.
-        times: how many; None for all until the fault is ended.
+        topic: only requests for this topic.
+        times: maximum number of requests; None for all until the fault is ended.
     """
 
     requests: Collection[int]
@@ -56,7 +56,7 @@ class Fault:
     """A fault in force; a context manager that ends it.
 
     Attributes:
-        hits: how many requests it has struck.
+        hits: number of requests that it has hit.
     """
 
     def __init__(self, faults: Iterable[Faults], strike: Strike, struck: Struck) -> None:
@@ -81,7 +81,7 @@ class Fault:
         self.end()
 
     def end(self) -> None:
-        """No further request is struck; ending twice does nothing."""
+        """End the fault; a second call has no effect."""
         for one in self._faults:
             one._active = tuple(fault for fault in one._active if fault is not self)
 
@@ -99,7 +99,7 @@ class Fault:
 
 
 def _unanswered(reply: Awaitable[Reply], act: Callable[[], object] = lambda: None) -> Awaitable[Reply]:
-    """Serve the request, act, and send nothing."""
+    """Serve the request, act, and send no reply."""
 
     async def serve() -> Reply:
         await reply
@@ -119,7 +119,7 @@ def _later(seconds: float, reply: Reply | Awaitable[Reply]) -> Awaitable[Reply]:
 
 
 def _topic_of(command: Command) -> str:
-    """The topic a request is about; that of a message which is sent back is its own."""
+    """Return the topic of a request; for a message that is sent back, its original topic."""
     header: Any = read_header(command)
     for name in ("origin_topic", "topic"):
         topic = getattr(header, name, None)
@@ -131,17 +131,17 @@ def _topic_of(command: Command) -> str:
 class Faults:
     """The faults of one broker, or of several at once.
 
-    Each method puts a fault into force and returns it; use it in a `with` block, or call its `end`, or `clear`. Which
-    requests it strikes depends on `requests` (`SENDS`, `PULLS`, `COMMITS`, … of `tianzhou.testing`, or any collection
-    of request codes), on `topic`, and on `times`, see `Struck`. When several would strike a request, the newest does.
+    Each method starts a fault and returns it. Use the fault in a `with` block, or call its `end`, or `clear`. The fault
+    hits requests by `requests` (`SENDS`, `PULLS`, `COMMITS`, … of `tianzhou.testing`, or any collection of request
+    codes), by `topic` and by `times`, see `Struck`. When several faults match a request, the newest one hits it.
 
     Args:
-        parts: the faults of the brokers this one stands for; none for those of one broker.
+        parts: the faults of several brokers; none for the faults of one broker.
     """
 
     def __init__(self, parts: Iterable[Faults] = ()) -> None:
         self._parts = list(parts) or [self]
-        # Replaced, never changed: tests put faults into force in another thread than they strike in.
+        # Replaced, never changed in place, because tests start faults in another thread than that of the requests.
         self._active: tuple[Fault, ...] = ()
 
     def refuse(
@@ -150,21 +150,21 @@ class Faults:
         remark: str = "refused by the test",
         **struck: Unpack[Struck],
     ) -> Fault:
-        """Answer with a code instead of serving.
+        """Reply with a code and do not serve the request.
 
         Args:
             code: the response code, see `tianzhou.wire.codes.ResponseCode`.
-            remark: the text that goes with it.
-            struck: which requests.
+            remark: the text of the response.
+            struck: selects the requests.
         """
         return Fault(self._parts, lambda _router, _connection, command: command.reply(int(code), remark), struck)
 
     def lose_requests(self, **struck: Unpack[Struck]) -> Fault:
-        """Neither serve nor answer; the client waits until its time is up."""
+        """Neither serve nor reply; the client waits until its timeout."""
         return Fault(self._parts, lambda *_: None, struck)
 
     def lose_replies(self, **struck: Unpack[Struck]) -> Fault:
-        """Serve, but do not answer: the message is stored, and its producer does not know."""
+        """Serve, but send no reply: the message is stored, and its producer gets no confirmation."""
 
         def strike(router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
             reply = router.serve(connection, command)
@@ -173,11 +173,11 @@ class Faults:
         return Fault(self._parts, strike, struck)
 
     def drop_connections(self, *, served: bool = False, **struck: Unpack[Struck]) -> Fault:
-        """Break the connection a request comes on.
+        """Break the connection of a request.
 
         Args:
-            served: whether the request is served before; its answer never leaves.
-            struck: which requests.
+            served: whether the request is served first; its reply is not sent.
+            struck: selects the requests.
         """
 
         def strike(router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
@@ -190,7 +190,7 @@ class Faults:
         return Fault(self._parts, strike, struck)
 
     def answer_late(self, seconds: float, **struck: Unpack[Struck]) -> Fault:
-        """Serve at once and answer so much later, in the cluster's time."""
+        """Serve at once and reply after a delay in seconds, in the cluster's time."""
         return Fault(
             self._parts,
             lambda router, connection, command: _later(seconds, router.serve(connection, command)),
@@ -204,15 +204,15 @@ class Faults:
                 fault.end()
 
     def striking(self, command: Command) -> Fault | None:
-        """The fault that strikes a request, None when it is to be served."""
+        """Return the fault that hits a request; None for a request to serve."""
         return next((fault for fault in self._active if fault._strikes(command)), None)
 
 
 class FaultyRouter(Router):
-    """A router whose requests pass the faults first. Once killed, it serves nobody.
+    """A router whose requests pass through the faults first. Once killed, it serves no request.
 
     Args:
-        router: serves what is not struck.
+        router: serves the requests that no fault hits.
         faults: see `Faults`.
     """
 
@@ -225,7 +225,7 @@ class FaultyRouter(Router):
         self._killed = False
 
     def kill(self) -> None:
-        """End every connection at once, and each one that comes yet."""
+        """Break every connection now, and each later one."""
         self._killed = True
         for twin in self._twins:
             twin.kill()
@@ -233,14 +233,14 @@ class FaultyRouter(Router):
             connection.abort()
 
     def without(self, codes: Iterable[int]) -> Router:
-        """See `Router.without`."""
+        """Return a router without some request codes; see `Router.without`."""
         twin = FaultyRouter(self._router.without(codes), self._faults)
         self._twins.append(twin)
         return twin
 
     @property
     def fast_paths(self) -> dict[int, FastPath]:
-        """As `Router.fast_paths`; while a fault is in force they leave all requests to this router."""
+        """The fast paths of `Router.fast_paths`; while a fault is in force they leave all requests to this router."""
 
         def unless_faulty(serve: FastPath) -> FastPath:
             def serve_unless_faulty(
@@ -261,11 +261,11 @@ class FaultyRouter(Router):
         return not self._killed
 
     def serve(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """See `Router.serve`."""
+        """Serve a request; see `Router.serve`."""
         return self._served(connection, command, self._router.serve)
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
-        """See `Router.serve_late`."""
+        """Serve a late request; see `Router.serve_late`."""
         return self._served(connection, command, functools.partial(self._router.serve_late, waited_s=waited_s))
 
     def _served(self, connection: Connection, command: Command, serve: Processor) -> Reply | Awaitable[Reply]:

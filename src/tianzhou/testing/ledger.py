@@ -1,4 +1,4 @@
-"""Ledger of a producer, outside the server: what was sent and acknowledged, compared with what the server has."""
+"""A test's ledger of a producer, outside the server: sent and acknowledged messages, compared with the server's."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Place = tuple[str, int]
 
 @dataclass
 class Ledger:
-    """What was sent, what was acknowledged, and what the queues were found to hold.
+    """The sent and acknowledged messages, and the messages found in the queues.
 
-    A message is known by its body. Its writer sends one message after the other and waits for each answer, so in
-    each queue the messages of a writer are in the order of their numbers.
+    The body identifies a message. Its writer sends one message after the other and waits for each reply, so in each
+    queue the messages of a writer are in the order of their numbers.
 
     Attributes:
         sent: place and writer of every message that was ever passed to a client.
-        acknowledged: bodies by place and offset, as acknowledged.
+        acknowledged: acknowledged bodies by place and offset.
         found: bodies by place, in the order of the queue.
     """
 
@@ -27,31 +27,31 @@ class Ledger:
     found: dict[Place, list[bytes]] = field(default_factory=dict)
 
     def send(self, place: Place, writer: str, number: int) -> bytes:
-        """Take note of a message about to be sent, and return its body."""
+        """Record a message to send, and return its body."""
         body = f"{place[0]}/{place[1]}/{writer}/{number}/".encode()
         body += bytes(33 + (number * 31 + k * 7) % 90 for k in range(number * 37 % 400))
         self.sent[body] = (place, writer, number)
         return body
 
     def acknowledge(self, place: Place, offset: int, bodies: Iterable[bytes]) -> None:
-        """Take note of an answer: the messages are at `offset` and the following ones."""
+        """Record an acknowledgement of messages at `offset` and the following offsets."""
         of_place = self.acknowledged.setdefault(place, {})
         for number, body in enumerate(bodies):
             assert offset + number not in of_place, f"offset {offset + number} of {place} was given out twice"
             of_place[offset + number] = body
 
     def next_offset(self, place: Place) -> int:
-        """Where to go on reading a queue."""
+        """Return the next offset to read from a queue."""
         return len(self.found.get(place, ()))
 
     def take(self, place: Place, offset: int, body: bytes) -> None:
-        """Take note of a message that the server handed out."""
+        """Record a message that the server returned."""
         of_place = self.found.setdefault(place, [])
         assert offset == len(of_place), f"{place}: offset {offset} follows {len(of_place) - 1}"
         of_place.append(body)
 
     def problems(self) -> list[str]:
-        """What is not as it was promised, in words."""
+        """Return descriptions of all violations."""
         problems = []
         seen: dict[bytes, tuple[Place, int]] = {}
         for place, bodies in self.found.items():
@@ -80,7 +80,7 @@ class Ledger:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many messages were sent, acknowledged and found."""
+        """Numbers of messages sent, acknowledged and found."""
         return {
             "sent": len(self.sent),
             "acknowledged": sum(len(answers) for answers in self.acknowledged.values()),

@@ -1,4 +1,4 @@
-"""A transport that is nothing but memory: what was written can be looked at, and the peer can stop reading."""
+"""A transport in memory, whose written bytes a test can read, and whose peer can stop reading."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class MemoryTransport(asyncio.Transport):
-    """Stands in for a TCP transport under a `BufferedProtocol`, with asyncio's rules for flow control.
+    """A replacement of a TCP transport under a `BufferedProtocol`, with asyncio's rules for flow control.
 
     Args:
-        protocol: what it serves; `connection_made` is called by the constructor.
-        peer: address the protocol sees.
+        protocol: the protocol; the constructor calls `connection_made`.
+        peer: address that the protocol sees.
     """
 
     def __init__(self, protocol: asyncio.BufferedProtocol, peer: tuple[str, int] = ("127.0.0.1", 5)) -> None:
@@ -27,10 +27,10 @@ class MemoryTransport(asyncio.Transport):
         self._protocol = protocol
         protocol.connection_made(self)
 
-    # What a test does as the peer
+    # calls of a test, as the peer
 
     def feed(self, data: bytes) -> int:
-        """Hand bytes to the protocol as long as it is willing to read; returns how many it took."""
+        """Pass bytes to the protocol while it reads; return how many it accepted."""
         taken = 0
         while taken < len(data) and self.reading and not self.closed:
             target = memoryview(self._protocol.get_buffer(-1))
@@ -50,7 +50,7 @@ class MemoryTransport(asyncio.Transport):
         self._system_bytes = system_bytes
 
     def catch_up(self) -> None:
-        """Read everything, once."""
+        """Read all bytes, once."""
         self.unsent = 0
         if self.closed:
             self.abort()
@@ -64,19 +64,19 @@ class MemoryTransport(asyncio.Transport):
             self.closed = self._ended = True
             self._protocol.connection_lost(error)
 
-    # What the protocol does
+    # calls of the protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As asyncio's."""
+        """Set the limits as asyncio does."""
         if high is not None:
             self._high, self._low = high, low if low is not None else high // 4
 
     def get_write_buffer_size(self) -> int:
-        """Bytes the peer has not read."""
+        """Return the bytes that the peer has not read."""
         return self.unsent
 
     def write(self, data: Any) -> None:
-        """As asyncio's."""
+        """Write as asyncio does."""
         self.writes += 1
         self.written += data
         if self.stalled:
@@ -88,29 +88,29 @@ class MemoryTransport(asyncio.Transport):
                 self._protocol.pause_writing()
 
     def is_reading(self) -> bool:
-        """As asyncio's."""
+        """Whether the protocol reads, as in asyncio."""
         return self.reading
 
     def pause_reading(self) -> None:
-        """As asyncio's."""
+        """Pause reading as asyncio does."""
         self.reading = False
 
     def resume_reading(self) -> None:
-        """As asyncio's."""
+        """Resume reading as asyncio does."""
         self.reading = True
 
     def is_closing(self) -> bool:
-        """As asyncio's."""
+        """Whether the transport is closing, as in asyncio."""
         return self.closed
 
     def close(self) -> None:
-        """As asyncio's: the connection ends once the peer has read everything, never before."""
+        """Close as asyncio does: the connection ends once the peer has read all bytes, never before."""
         self.closed = True
         if not self.unsent:
             self.abort()
 
     def abort(self) -> None:
-        """As asyncio's."""
+        """Abort as asyncio does."""
         self.closed = True
         self.unsent = 0
         if not self._ended:

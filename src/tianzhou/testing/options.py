@@ -1,4 +1,4 @@
-"""What a test cluster is like, and how closely it waits."""
+"""The options of a test cluster, and the resolution of its waits."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ WAIT_STEPS = 64
 
 
 class NotReached(AssertionError):
-    """What a test waited for did not happen in time; the text says how far it came."""
+    """The error of a wait of a test that has timed out; the text has the progress."""
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What a test cluster is like.
+    """The options of a test cluster.
 
     Attributes:
-        virtual: time passes only as `docs/howto/test-your-consumers.md` says; else it is real.
-        brokers: how many masters, `broker-a`, `broker-b` and so on.
-        folder: where the stores are, kept afterwards; by default a folder that is removed in the end.
-        memory: whether that folder is in memory where the system has such a place.
+        virtual: whether time advances only by the rules of `docs/howto/test-your-consumers.md`; otherwise it is real.
+        brokers: number of masters, `broker-a`, `broker-b` and so on.
+        folder: folder of the stores, which stays afterwards; by default a temporary folder.
+        memory: whether the temporary folder is in memory where the system supports that.
         settings: of every broker and its store, by RocketMQ's keys: `{"transactionCheckInterval": 5000}`.
     """
 
@@ -35,5 +35,5 @@ class ClusterOptions:
 
 
 def in_seconds(span: timedelta | float) -> float:
-    """A span as seconds."""
+    """Return a span in seconds."""
     return span.total_seconds() if isinstance(span, timedelta) else span

@@ -1,4 +1,4 @@
-"""Connections between clients and servers of one event loop that never leave the process's memory."""
+"""Connections in the process's memory, between clients and servers of one event loop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HIGH_BYTES = 65_536
 
 
 class PipeEnd(asyncio.Transport):
-    """One end of a connection: what is written here is read at the other end in a later turn of the loop.
+    """One end of a connection; bytes written here are read at the other end in a later turn of the loop.
 
-    It keeps asyncio's rules for transports: bytes in order, none while the peer pauses reading, `pause_writing` above
-    the limit, and `connection_lost` at both ends, at the other one behind the last byte.
+    It follows asyncio's rules for transports: bytes arrive in order, none while the peer pauses reading,
+    `pause_writing` is called above the limit, and `connection_lost` at both ends, at the other one after the last byte.
 
     Args:
         loop: the event loop of both ends.
-        protocol: what it serves.
-        peer: the address the protocol sees.
+        protocol: the protocol of this end.
+        peer: the address that the protocol sees.
     """
 
     _other: PipeEnd
@@ -50,13 +50,13 @@ class PipeEnd(asyncio.Transport):
         server: asyncio.BufferedProtocol,
         ports: tuple[int, int],
     ) -> tuple[Self, Self]:
-        """Two connected ends, after `connection_made` of both protocols.
+        """Return two connected ends, after `connection_made` of both protocols.
 
         Args:
             loop: their event loop.
-            client: who dials.
-            server: who is dialled.
-            ports: those of the client and of the server.
+            client: protocol of the client.
+            server: protocol of the server.
+            ports: of the client and of the server.
         """
         near, far = cls(loop, client, (HOST, ports[1])), cls(loop, server, (HOST, ports[0]))
         near._other, far._other = far, near
@@ -67,7 +67,7 @@ class PipeEnd(asyncio.Transport):
     # writing
 
     def write(self, data: Any) -> None:
-        """As asyncio's."""
+        """Write as asyncio does."""
         if self._closing or not data:
             return
         other = self._other
@@ -81,26 +81,26 @@ class PipeEnd(asyncio.Transport):
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """As asyncio's: what the peer has not read."""
+        """Return the bytes that the peer has not read, as in asyncio."""
         return self._other._unread
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As asyncio's."""
+        """Set the limits as asyncio does."""
         self._high = HIGH_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
     # reading
 
     def is_reading(self) -> bool:
-        """As asyncio's."""
+        """Whether this end reads, as in asyncio."""
         return self._reading and not self._closing
 
     def pause_reading(self) -> None:
-        """As asyncio's."""
+        """Pause reading as asyncio does."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """As asyncio's."""
+        """Resume reading as asyncio does."""
         self._reading = True
         self._schedule()
 
@@ -135,11 +135,11 @@ class PipeEnd(asyncio.Transport):
     # ending
 
     def is_closing(self) -> bool:
-        """As asyncio's."""
+        """Whether the transport is closing, as in asyncio."""
         return self._closing
 
     def close(self) -> None:
-        """As asyncio's; what was written is read at the other end first."""
+        """Close as asyncio does; the other end reads all written bytes first."""
         if not self._closing:
             self._closing = True
             self._inbox.clear()
@@ -147,7 +147,7 @@ class PipeEnd(asyncio.Transport):
             self._loop.call_soon(self._end)
 
     def abort(self) -> None:
-        """As asyncio's; what was written has left, as it would over a network."""
+        """Abort as asyncio does; written bytes have left, as they would over a network."""
         self.close()
 
     def _end(self) -> None:

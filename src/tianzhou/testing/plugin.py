@@ -1,7 +1,7 @@
-"""The pytest plugin: fixtures that are test clusters, and what they hold in the reports of failed tests.
+"""The pytest plugin: fixtures of test clusters, and their state in the reports of failed tests.
 
-pytest finds it by itself where the package is installed (entry point `pytest11`, name `tianzhou`); from a source tree
-name it: `-p tianzhou.testing.plugin`. It needs nothing but pytest and imports the cluster only when one is requested.
+pytest loads the plugin where the package is installed (entry point `pytest11`, name `tianzhou`). From a source tree,
+pass `-p tianzhou.testing.plugin`. The plugin needs pytest only, and imports the cluster on its first use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARKER = "tianzhou"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}(virtual=False, brokers=1, folder=None, memory=True, settings={{}}): "
@@ -45,7 +45,7 @@ def tianzhou_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def tianzhou_cluster_factory() -> Iterator[Callable[..., Cluster]]:
-    """Makes clusters that live until the session ends: `tianzhou_cluster_factory(virtual=True)`.
+    """A factory of clusters that live until the session ends: `tianzhou_cluster_factory(virtual=True)`.
 
     For clusters of a class or module, see `tianzhou.testing.cluster_fixture`.
     """
@@ -60,13 +60,13 @@ def tianzhou_cluster_factory() -> Iterator[Callable[..., Cluster]]:
 
 
 def cluster_fixture(scope: Any = "function", *, name: str | None = None, **options: Any) -> Any:
-    """A fixture of your own; put it into a `conftest.py` or a test module.
+    """Return a fixture with a cluster; assign it in a `conftest.py` or a test module.
 
         orders_cluster = cluster_fixture("module", virtual=True)
 
     Args:
         scope: as of `pytest.fixture`.
-        name: its name when that is not the variable's.
+        name: the fixture's name, if it is not the variable's.
         options: see `ClusterOptions`.
     """
 
@@ -82,8 +82,9 @@ def cluster_fixture(scope: Any = "function", *, name: str | None = None, **optio
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """Say where the messages are when a test with a cluster fails."""
-    # The old form of a wrapper, which every pytest knows: this is loaded in test runs that have nothing to do with us.
+    """Add the state of the cluster to the report of a failed test."""
+    # The old form of a wrapper, which every version of pytest supports: test runs without clusters load this plugin
+    # too.
     outcome = yield
     report = outcome.get_result()
     if report.failed and call.when == "call":
@@ -93,6 +94,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
                 continue
             try:
                 text = describe()
-            except Exception as error:  # noqa: BLE001 - the test's own failure is what counts
+            except Exception as error:  # noqa: BLE001 - the test's own failure matters more
                 text = f"cannot be looked at: {error}"
             report.sections.append((f"cluster {name}", text))

@@ -1,4 +1,4 @@
-"""What a broker of this process holds for a topic, and what of it a group has still to consume."""
+"""The messages of a topic at a broker of this process, and the messages that a group has still to consume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASK_TIMEOUT_MS = 1000
 
 
 async def dispatched(broker: Broker) -> None:
-    """Return when queues show everything the log holds, as far as the loop can see to it."""
+    """Wait until the queues show all messages of the log, as far as the loop can complete that."""
     store = broker.store
     for _ in range(10_000):
         if all(
@@ -38,7 +38,7 @@ async def dispatched(broker: Broker) -> None:
 
 
 def records(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Iterator[Record]:
-    """A queue's records from an offset on, or from the first one there is."""
+    """Yield a queue's records from an offset on, or from the first existing one."""
     store = broker.store
     offset = max(offset, store.min_offset(topic, queue_id))
     end = store.max_offset(topic, queue_id)
@@ -50,7 +50,7 @@ def records(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Itera
 
 
 def messages(broker: Broker, topic: str) -> list[MessageExt]:
-    """Everything the queues of a topic hold, in the order the broker stored it."""
+    """Return all messages of the queues of a topic, in the order of their storage at the broker."""
     found = [
         message
         for queue_id in broker.store.queues(topic)
@@ -61,7 +61,7 @@ def messages(broker: Broker, topic: str) -> list[MessageExt]:
 
 
 def waiting(broker: Broker) -> list[tuple[str, str, int]]:
-    """What waits for its delay: where it will go, the topic a retry comes from (else empty), and when it is due, ms."""
+    """Return the delayed messages: target topic, original topic of a retry (or empty), and due time in ms."""
     ledger, found = broker.tables.delays, []
     for level in ledger.levels:
         topic, queue_id = waiting_room(level)
@@ -73,7 +73,7 @@ def waiting(broker: Broker) -> list[tuple[str, str, int]]:
 
 
 def next_due_ms(broker: Broker) -> Iterator[int]:
-    """When the first message of each delay level that has one is due, ms since the epoch."""
+    """Yield the due time of the first message of each delay level with messages, ms since the epoch."""
     ledger, store = broker.tables.delays, broker.store
     for level in ledger.levels:
         topic, queue_id = waiting_room(level)
@@ -84,11 +84,11 @@ def next_due_ms(broker: Broker) -> Iterator[int]:
 
 
 class Left(NamedTuple):
-    """What a group has still to consume at a broker.
+    """The messages that a group has still to consume at a broker.
 
     Attributes:
-        texts: in words, empty when it has consumed everything.
-        due_ms: when the first retry is due, as far as nothing else is left; else None.
+        texts: descriptions; empty when the group has consumed all messages.
+        due_ms: due time of the first retry, when only retries are left; else None.
     """
 
     texts: list[str]
@@ -96,9 +96,9 @@ class Left(NamedTuple):
 
 
 async def left(broker: Broker, group: str, topic: str) -> Left:
-    """What of a topic a group has still to consume at this broker.
+    """Return the messages of a topic that a group has still to consume at this broker.
 
-    Its retries of messages of the topic belong to that, also those that wait for their time.
+    They include the group's retries of messages of the topic, also retries that are not due yet.
     """
     await dispatched(broker)
     retry = names.retry_topic(group)
@@ -116,7 +116,7 @@ async def left(broker: Broker, group: str, topic: str) -> Left:
 
 
 async def left_anywhere(brokers: Collection[Broker], group: str, topic: str) -> Left:
-    """What of a topic a group has still to consume at these brokers, with hints at why.
+    """Return the messages of a topic that a group has still to consume at these brokers, with hints at the cause.
 
     Raises:
         ClientError: there is no such topic.
@@ -151,18 +151,19 @@ async def _behind(broker: Broker, group: str, topic: str) -> int:
             missing[queue_id] = (at, end)
     if not missing or online is None:
         return sum(end - max(at, 0) for at, end in missing.values())
-    # Consumers commit every few seconds; the offsets they report are newer.
+    # Consumers commit every few seconds; the offsets in their status are newer.
     reports = [await _reported(connection, group, topic) for connection in list(online.clients)]
     behind = 0
     for queue_id, (at, end) in missing.items():
         queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
         reported = [report[queue] for report in reports if queue in report]
-        # Of a broadcast every member gets every message.
+        # In broadcasting, every member gets every message.
         everyone = bool(reported) and len(reported) == len(reports)
         reached = max([at, *reported]) if not broadcast else min(reported) if everyone else 0
         behind += max(end - max(reached, 0), 0)
         if reached < end and (offsets.pull_offset(group, topic, queue_id) or 0) < end:
-            # A held pull reports what its filter passed over when it ends, which else is after many seconds.
+            # A held pull reports the messages that its filter skipped only when it ends. Otherwise that is after many
+            # seconds.
             offsets.on_reset(group, topic, queue_id)
     return behind
 

@@ -1,4 +1,4 @@
-"""Images of a folder at one moment, to be put back later: the store of a broker that is killed."""
+"""Images of a folder at one moment, for a later restore: the store of a broker that is killed."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 
 
 def take(folder: Path, image: Path) -> None:
-    """Copy a folder as it is now; what others have mapped and written to, but not synced, belongs to it.
+    """Copy a folder in its present state, with bytes written to maps of its files and not synced yet.
 
     Args:
         folder: the folder.
-        image: where the copy goes; must not exist.
+        image: target of the copy; must not exist.
     """
     shutil.copytree(folder, image, symlinks=True, copy_function=_copy)
 
 
 def put_back(folder: Path, image: Path) -> None:
-    """Make a folder what it was when the image was taken; the image is used up."""
+    """Restore a folder from its image; the image is moved."""
     shutil.rmtree(folder, ignore_errors=True)
     image.rename(folder)
 
 
 def _copy(source: str, target: str) -> None:
-    # Segments are mostly holes, which nobody needs to read or write.
+    # Segments are mostly holes, so skip them.
     with Path(source).open("rb") as old, Path(target).open("xb") as new:
         size = os.fstat(old.fileno()).st_size
         new.truncate(size)
@@ -43,11 +43,11 @@ def _copy(source: str, target: str) -> None:
 
 
 def _next_part(descriptor: int, at: int, size: int) -> tuple[int, int]:
-    """Where the next bytes that are no hole begin and end; all the rest where the system does not tell."""
+    """Return the span of the next bytes that are no hole; all remaining bytes where the system finds no holes."""
     if not hasattr(os, "SEEK_DATA"):
         return at, size
     try:
         begin = os.lseek(descriptor, at, os.SEEK_DATA)
         return begin, os.lseek(descriptor, begin, os.SEEK_HOLE)
-    except OSError:  # a hole up to the end, or a file system that knows no holes
+    except OSError:  # a hole up to the end, or a file system without holes
         return (size, size) if at else (0, size)

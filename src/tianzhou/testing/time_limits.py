@@ -1,4 +1,4 @@
-"""How fast virtual time may go, for what the brokers of a cluster have to do."""
+"""The maximum delay of timers in virtual time, by the work of a cluster's brokers."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from tianzhou.broker.server import Broker
 from tianzhou.testing import progress
 
 STEPS = 128
-"""Timers are late by at most this fraction (1/128) of the whole time that passes."""
+"""Divisor of the whole advanced time: timers may be late by this fraction (1/128) of it."""
 OURS_STEPS = 16
-"""The same for those of servers and clients: things that lead to one another happen in up to 16 steps."""
+"""Divisor for timers of servers and clients: a chain of dependent actions takes up to 16 steps."""
 COARSEST_S = 50.0
-"""How late timers of tests and handlers may fire while hours pass."""
+"""Maximum delay of timers of tests and handlers while hours pass, seconds."""
 OURS_COARSEST_S = 600.0
-"""The same for those of servers and clients, as far as nobody sees it: what is due for delivery comes in time. Who
-comes late to look for silence hears first what has arrived (`tianzhou.remoting.loop_stall`)."""
+"""Maximum delay of timers of servers and clients, seconds. Deliveries are always on time. A late check for silence
+reads the received data first (`tianzhou.remoting.loop_stall`)."""
 OPEN_COARSEST_S = 30.0
-"""The same while a transaction waits for its decision: brokers ask as often."""
+"""Maximum delay while a transaction is undecided, seconds: brokers check transactions as often."""
 LOCKED_COARSEST_S = 25.0
-"""The same while a consumer holds the lock of a queue, which it renews after 20 s and trusts for 30 s."""
+"""Maximum delay while a consumer holds the lock of a queue, which it renews after 20 s and trusts for 30 s."""
 
 
 def coarsest_s(brokers: Iterable[Broker], now_ms: int) -> float:
-    """How late their timers, and those of their clients, may be.
+    """Return the maximum delay of timers of brokers and of their clients, seconds.
 
     Args:
-        brokers: those that run.
-        now_ms: the time their locks go by.
+        brokers: the running brokers.
+        now_ms: present time of their locks.
     """
     coarsest = OURS_COARSEST_S
     for tables in (broker.tables for broker in brokers):
@@ -39,5 +39,5 @@ def coarsest_s(brokers: Iterable[Broker], now_ms: int) -> float:
 
 
 def deliveries_s(brokers: Iterable[Broker], ahead_s: float) -> list[float]:
-    """When delayed messages are due, in the time of a loop that is so far ahead of the wall clock."""
+    """Return when delayed messages are due, in the time of a loop that is `ahead_s` ahead of the wall clock."""
     return [due_ms / 1000 + ahead_s for broker in brokers for due_ms in progress.next_due_ms(broker)]

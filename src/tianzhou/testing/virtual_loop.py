@@ -1,17 +1,18 @@
-"""An event loop whose time passes only while somebody waits for it and nothing else is left to do.
+"""An event loop whose time advances only while a caller waits for it and no other work is left.
 
-Servers, clients and their connections live on it, handlers run in its threads. Its rules:
+Servers, clients and their connections live on it, and handlers run in its threads. Its rules:
 
-1. Time stands still unless it is being spent: by a coroutine that runs under `spending`.
-2. It moves only when the loop is quiet: nothing is ready, no connection has anything to read, no thread of the loop
-   works. A thread that waits for the loop itself (a handler that sends by a blocking client) does not count as working.
-3. It then moves to the next timer, and that one fires: never early. Inside `lateness` timers may fire late, which
-   is what makes two hours of timers every 50 ms affordable: by a little those of whoever uses the cluster, by more
-   those of Tianzhou's servers and clients, which look after themselves all the time. For `appointments` nobody is late.
+1. Time stands still unless a coroutine under `spending` runs.
+2. Time advances only when the loop is quiet: no callback is ready, no connection has bytes to read, and no thread of
+   the loop works. A thread that waits for the loop (a handler that sends with a blocking client) does not count as
+   working.
+3. Time then advances to the next timer, and that timer fires: never early. Inside `lateness` timers may fire late, so
+   that two hours of timers every 50 ms are affordable. Timers of the cluster's user may be a little late, and timers of
+   Tianzhou's servers and clients, which run all the time, may be later. `appointments` are never late.
 
-Rule 2 needs all ends of all connections on this one loop. Whoever dials a server that listens on the loop gets a
-connection in memory (`pipe`), which costs no time in the kernel and needs no guess about what is still on its way. A
-client elsewhere comes over a socket; it is served, but not waited for.
+Rule 2 needs all ends of all connections on this one loop. A connection to a server that listens on the loop is in
+memory (`pipe`), costs no time in the kernel, and has no unknown bytes in flight. A client elsewhere connects over a
+socket. It is served, but the loop does not wait for it.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from tianzhou.testing.pipe import FIRST_PORT, LAST_PORT, PipeEnd
 T = TypeVar("T")
 
 ARRIVAL_S = 0.0001
-"""How long a byte that was written to a loopback connection may take to become readable, in real time."""
+"""Maximum real time that a byte written to a loopback connection takes to become readable, seconds."""
 
 LOOK_EVERY = 10
-"""Turns of the loop with work to do, of which one looks whether a socket has something as well."""
+"""Number of busy turns of the loop after which one turn also polls the sockets."""
 SERVERS = ("tianzhou.store.", "tianzhou.broker.")
 LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 
@@ -54,7 +55,7 @@ _here = threading.local()
 
 
 class _PatientSelector(selectors.DefaultSelector):
-    """Asks the loop what to do when there is nothing to do."""
+    """Asks the loop for a timeout when there is no work."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class _PatientSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout == 0 and self._passed_over < LOOK_EVERY:
             self._passed_over += 1
-            return []  # there is other work; nearly all of it comes without the kernel
+            return []  # there is other work, nearly all of it without the kernel
         self._passed_over = 0
         ready = super().select(0)
         if ready or timeout == 0:
@@ -73,11 +74,13 @@ class _PatientSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See the module. Use it as a loop factory: `asyncio.Runner(loop_factory=VirtualLoop)`.
+    """An event loop in virtual time, see the module.
+
+    Use it as a loop factory: `asyncio.Runner(loop_factory=VirtualLoop)`.
 
     Args:
-        clock: the clock it moves.
-        spends: whether time is spent all along, as it is right for `asyncio.run`; else only under `spending`.
+        clock: the clock that it advances.
+        spends: whether time may always advance, as `asyncio.run` needs; otherwise only under `spending`.
     """
 
     def __init__(self, clock: VirtualClock | None = None, *, spends: bool = True) -> None:
@@ -93,29 +96,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._stops: list[float] = []
         self._theirs: list[float] = []
         self.limits: list[Callable[[], float]] = []
-        """How late timers may be for those who live here, whatever `lateness` says."""
+        """Maximum delays of timers for parts of the loop, which also bound `lateness`."""
         self.appointments: list[Callable[[], Iterable[float]]] = []
-        """When those who live here have something to do that must not be late."""
+        """Times of work that must not be late."""
         self.jumps = 0
-        """How often time has moved."""
+        """Number of advances of the time."""
         self._servers: dict[int, RemotingServer] = {}
         self._client_ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
         _Clocks.join(self)
 
     def close(self) -> None:
-        """As asyncio's."""
+        """Close as asyncio does."""
         if not self.is_closed():
             _Clocks.leave(self)
         super().close()
 
     def time(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual time in seconds."""
         return self.clock.monotonic()
 
     # spending time
 
     async def spending(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work; time may pass meanwhile, as rule 2 says."""
+        """Run a coroutine; time may advance meanwhile, by rule 2."""
         self._spenders += 1
         try:
             return await work
@@ -123,7 +126,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._spenders -= 1
 
     async def released(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work of a thread of this loop that waits for it meanwhile."""
+        """Run a coroutine for a thread of this loop that waits for it meanwhile."""
         self._working -= 1
         try:
             return await work
@@ -131,7 +134,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._working += 1
 
     async def advance(self, seconds: float, late_s: float, ours_late_s: float | None = None) -> None:
-        """Let exactly so much time pass, with timers late as in `lateness`, and return when all is quiet again."""
+        """Advance exactly so many seconds, with timers late as in `lateness`; return when the loop is quiet."""
         await self.settle()
         target = self.time() + seconds
         self._stops.append(target)
@@ -143,18 +146,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await self.settle()
 
     async def settle(self) -> None:
-        """Return when the loop is quiet; no time passes."""
+        """Return when the loop is quiet; time does not advance."""
         done = self.create_future()
         self._quiet.append(done)
         await done
 
     @contextmanager
     def lateness(self, seconds: float, ours: float | None = None) -> Iterator[None]:
-        """Let timers be late by up to so much meanwhile.
+        """Allow timers to be late meanwhile.
 
         Args:
-            seconds: those of whoever uses the cluster.
-            ours: those of Tianzhou's servers and clients; the same unless given.
+            seconds: maximum delay for the cluster's user.
+            ours: maximum delay for Tianzhou's servers and clients; by default the same.
         """
         before = self._late, self._ours_late
         self._late = max(seconds, self._late)
@@ -167,17 +170,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        """As asyncio's; notes the timers that are not Tianzhou's own."""
+        """Set a timer as asyncio does; record the timers that are not Tianzhou's own."""
         if not _ours(sys._getframe(1)):
             heapq.heappush(self._theirs, when)
         return super().call_at(when, callback, *args, context=context)
 
     def _idle(self, timeout: float | None) -> float | None:
-        """What the selector does next: 0 to look again, None to wait for sockets and threads."""
+        """Return the selector's next timeout: 0 to poll again, None to wait for sockets and threads."""
         if self._working > 0:
             return None
         if self._wrote:
-            # On loopback what was written can nearly always be read at once; a busy kernel may take a moment.
+            # On loopback, written bytes are nearly always readable at once; a busy kernel may take a moment.
             self._wrote = False
             time.sleep(ARRIVAL_S)
             return 0
@@ -200,16 +203,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         latest = now + min(self._ours_late, most)
         if theirs:
             latest = min(latest, theirs[0] + min(self._late, most))
-        # What is late comes in a whole millisecond: clocks tell no less, and who sleeps until one wakes in it.
+        # Round a late time up to a whole millisecond: clocks have that resolution, and sleepers wake in it.
         target = now + timeout if now + timeout >= latest else math.ceil(latest * 1000 - 1e-6) / 1000
         fixed = itertools.chain(self._stops, *(when() for when in self.appointments))
         self.jumps += 1
         self.clock.advance(min([target, *(one for one in fixed if one > now)]) - now)
 
-    # what has to be known about for rule 2
+    # events that rule 2 must see
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """As asyncio's; what servers have threads do with their files is done at once, because nobody else waits."""
+        """Run as asyncio does; file work of servers runs at once, because no other task waits."""
         if str(getattr(func, "__module__", "")).startswith(SERVERS):
             return self.done_at_once(func, *args)
         future = super().run_in_executor(executor, functools.partial(self._as_worker, func), *args)
@@ -218,16 +221,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's name
-        """As asyncio's, without its limit: from Python 3.12 on it is 300 s, which pass at once in virtual time."""
+        """Shut down as asyncio does, without its limit of 300 s, which pass at once in virtual time."""
         del timeout
         await super().shutdown_default_executor()
 
     def done_at_once(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """What a function returns or raises, as who awaits a thread gets it."""
+        """Call a function, and return a future with its result or exception, as of a thread."""
         future = self.create_future()
         try:
             future.set_result(function(*arguments))
-        except Exception as error:  # noqa: BLE001 - it belongs to who awaits it
+        except Exception as error:  # noqa: BLE001 - it belongs to the awaiting task
             future.set_exception(error)
         return future
 
@@ -242,20 +245,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._working -= 1
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
-        """As asyncio's; notes who listens."""
+        """Add a reader as asyncio does; record listening servers."""
         owner = getattr(callback, "__self__", None)
         if isinstance(owner, RemotingServer) and isinstance(fd, socket.socket) and _listens(fd):
             self._servers[fd.getsockname()[1]] = owner
         super().add_reader(fd, callback, *args)
 
     def remove_reader(self, fd: Any) -> bool:
-        """As asyncio's."""
+        """Remove a reader as asyncio does."""
         if isinstance(fd, socket.socket) and _listens(fd):
             self._servers.pop(fd.getsockname()[1], None)
         return super().remove_reader(fd)
 
     async def create_connection(self, *args: Any, **keywords: Any) -> Any:
-        """As asyncio's; in memory to a server of this loop, unless TLS is wanted."""
+        """Connect as asyncio does; in memory to a server of this loop, unless TLS is requested."""
         if len(args) == 3 and args[1] in LOOPBACK and not keywords.get("ssl"):
             server = self._servers.get(args[2])
             if server is not None:
@@ -267,7 +270,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._noticed(await super().create_connection(*args, **keywords))
 
     async def connect_accepted_socket(self, *args: Any, **keywords: Any) -> Any:
-        """As asyncio's."""
+        """Connect an accepted socket as asyncio does."""
         return self._noticed(await super().connect_accepted_socket(*args, **keywords))
 
     def _noticed(self, made: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -288,7 +291,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def _ours(frame: FrameType | None) -> bool:
-    """Whether Tianzhou's own code sets a timer, as it does by asyncio's functions."""
+    """Whether Tianzhou's own code sets a timer, directly or through asyncio's functions."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if not module.startswith("asyncio"):
@@ -302,15 +305,15 @@ def _listens(one: socket.socket) -> bool:
 
 
 def worker_of() -> VirtualLoop | None:
-    """The loop whose thread of an executor this is, None for any other thread."""
+    """Return the loop whose executor runs this thread; None for any other thread."""
     return getattr(_here, "worker", None)
 
 
 class _Clocks:
-    """While there are virtual loops, `SystemClock` reads the time of the one it is called on.
+    """Patches of `SystemClock` for virtual loops: while any exist, it reads the time of the calling loop.
 
-    Code under test makes its clients itself and gives them no clock. Threads without a loop read the time of the
-    cluster whose blocking clients they would get (`adopted`).
+    Code under test creates its clients and passes them no clock. Threads without a loop read the time of the cluster
+    whose blocking clients they would get (`adopted`).
     """
 
     loops: set[VirtualLoop] = set()  # noqa: RUF012 - one for the process on purpose
@@ -342,14 +345,14 @@ class _Clocks:
 
         def sync(self: SyncThread, ranges: Ranges) -> asyncio.Future[None]:
             running = asyncio.get_running_loop()
-            # Its thread is none of an executor, so nobody would know that it works.
+            # The sync thread belongs to no executor, so the loop would not see that it works.
             return running.done_at_once(self.bring, ranges) if isinstance(running, VirtualLoop) else real(self, ranges)
 
         return sync
 
     @classmethod
     def _reading(cls, name: str) -> Callable[[SystemClock], Any]:
-        real = SystemClock.__dict__[name]  # a method, or a function of no class
+        real = SystemClock.__dict__[name]  # a method, or a static function
 
         def read(self: SystemClock) -> Any:
             running = events._get_running_loop()
@@ -366,7 +369,7 @@ class _Clocks:
 
 @contextmanager
 def adopted(clock: VirtualClock) -> Iterator[None]:
-    """Have threads without a loop read this clock where they would read the machine's."""
+    """Make threads without a loop read this clock and not the machine's."""
     _Clocks.adopted.append(clock)
     try:
         yield
@@ -375,7 +378,7 @@ def adopted(clock: VirtualClock) -> Iterator[None]:
 
 
 def run_virtual(main: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
-    """`asyncio.run` in virtual time: a sleep of an hour takes none, with sockets and threads.
+    """Run a coroutine as `asyncio.run` does, in virtual time: a sleep of an hour takes none, with sockets and threads.
 
     For tests of async code around an `AsyncCluster(virtual=True)`.
     """

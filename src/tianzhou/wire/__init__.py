@@ -1,1 +1,1 @@
-"""Bytes to values and back: frames, headers, records, bodies. Pure."""
+"""Codecs: bytes to values and back, for frames, headers, records and bodies. Pure."""

@@ -1,4 +1,4 @@
-"""The body of a batch: entries one behind the other, no count, no frame (wire.md §4.5, store.md §16.1)."""
+"""Codec of batch bodies: consecutive entries without count or frame (wire.md §4.5, store.md §16.1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def entry_size(body_size: int, properties_size: int) -> int:
 
 
 def count_entries(body: Octets) -> int:
-    """Return the number of entries of a batch body, at least 1; a broken entry ends the count.
+    """Return the number of entries of a batch body, at least 1; counting ends at a broken entry.
 
     Args:
         body: the entries.
@@ -46,7 +46,7 @@ def count_entries(body: Octets) -> int:
 
 
 def encode_batch(entries: Iterable[tuple[int, Octets, Octets]]) -> bytes:
-    """A batch body of (flag, body, property string) entries; magic and CRC are 0, as Java writes them."""
+    """Encode (flag, body, property string) entries as a batch body; magic and CRC are 0, as Java writes them."""
     parts: list[Octets] = []
     for flag, body, properties in entries:
         body_size, properties_size = len(body), len(properties)
@@ -60,17 +60,17 @@ def encode_batch(entries: Iterable[tuple[int, Octets, Octets]]) -> bytes:
 
 
 def decode_batch(body: Octets, most: int | None = None) -> list[tuple[int, memoryview, memoryview]]:
-    """The (flag, body, property string) entries of a batch body, as views into it.
+    """Decode the (flag, body, property string) entries of a batch body; body and properties are views into it.
 
-    Apache walks by the lengths of body and properties and never looks at an entry's total size; here a total
-    size that is neither true nor 0 is refused.
+    Apache's decoder uses only the lengths of body and properties and ignores an entry's total size. This decoder
+    rejects a total size that is neither correct nor 0.
 
     Args:
         body: the entries.
-        most: most entries that are read; None for any number.
+        most: maximum number of entries; None for any number.
 
     Raises:
-        ProtocolError: an entry does not fit, or there are too many; the text names its number and offset.
+        ProtocolError: an entry does not fit, or there are too many entries; the error names its number and offset.
     """
     view = memoryview(body)
     end = len(view)

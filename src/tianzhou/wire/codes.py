@@ -1,6 +1,6 @@
-"""Numbers with names: request and response codes, languages, flags, versions (wire.md §1.5 to §1.7, §2, §3).
+"""Codes and their names: requests, responses, languages, flags, versions (wire.md §1.5 to §1.7, §2, §3).
 
-Nothing here decides anything; a code a peer invents is simply not a member of the enum.
+The enums validate nothing: a code that a peer invents is simply not a member.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ROCKETMQ = 1
 """Serialize type byte of a binary header (wire.md §1.3)."""
 
 MAX_FRAME = 16_777_216
-"""Largest frame in bytes, its four length bytes included (wire.md §1.8)."""
+"""Maximum size of a frame in bytes, including its four length bytes (wire.md §1.8)."""
 MAX_HEADER = 0xFFFFFF
-"""Largest header in bytes: the length field has 24 bits (wire.md §1.1)."""
+"""Maximum size of a header in bytes: the length field has 24 bits (wire.md §1.1)."""
 
 # Version ordinals (wire.md §1.6): two per release, 20 per minor release from 4.0.0 on.
 V4_0_0 = 213
@@ -38,22 +38,22 @@ V4_9_3 = 399
 V4_9_4 = 401
 V5_0_0 = 413
 AT_NEXT_START = "atNextStart"
-"""Tianzhou's own field of `UPDATE_BROKER_CONFIG`: `true` has the settings count from the next start on."""
+"""Tianzhou's own field of `UPDATE_BROKER_CONFIG`: with `true`, the settings take effect at the next start."""
 HIGHER_VERSION = 612
 """The highest ordinal; larger values are treated as this one."""
 
 RESET_CLIENT_OFFSET_SINCE = V3_0_7_SNAPSHOT
-"""A client may be sent 220 and 221 from this version on."""
+"""First client version that understands the requests 220 and 221."""
 RUNNING_INFO_SINCE = V3_1_8_SNAPSHOT
-"""A client may be sent 307 and 309 from this version on."""
+"""First client version that understands the requests 307 and 309."""
 UNSIGNED_UNIQUE_KEY_QUERY_UNTIL = V4_9_3
-"""Callers up to this version leave `_UNIQUE_KEY_QUERY` out of what they sign."""
+"""Last caller version whose signatures do not cover `_UNIQUE_KEY_QUERY`."""
 STANDARD_JSON_SINCE = V4_9_4
-"""Route replies are standard JSON for callers from this version on."""
+"""First caller version that gets route replies as standard JSON."""
 
 
 def version_name(version: int) -> str:
-    """The release an ordinal stands for, as brokers show it: 479 is `V5_3_3` (wire.md §1.6)."""
+    """Return the release of a version ordinal, as brokers show it: `V5_3_3` for 479 (wire.md §1.6)."""
     if version >= HIGHER_VERSION:
         return "HIGHER_VERSION"
     if version < V4_0_0 - 1:
@@ -75,7 +75,7 @@ _OLD_RELEASES = {
 
 
 class LanguageCode(enum.IntEnum):
-    """The language a peer announces (wire.md §1.7)."""
+    """The language that a peer reports (wire.md §1.7)."""
 
     JAVA = 0
     CPP = 1
@@ -165,7 +165,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class RequestCode(enum.IntEnum):
-    """Code of a request (wire.md §3); those of §3.7 are declared but served by nobody."""
+    """Code of a request (wire.md §3). RocketMQ declares those of §3.7, but no server serves them."""
 
     # Data path, §3.1
     SEND_MESSAGE = 10
@@ -311,7 +311,7 @@ class RequestCode(enum.IntEnum):
     QUERY_DATA_VERSION = 322
     ADD_WRITE_PERM_OF_BROKER = 327
 
-    # Controller, §3.6; prefixed where the sheet's name is taken by another code or would say too little
+    # Controller, §3.6; prefixed where another code has the same name, or where the name would be too general
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001
     CONTROLLER_ELECT_MASTER = 1002
     CONTROLLER_REGISTER_BROKER = 1003
@@ -339,7 +339,7 @@ class RequestCode(enum.IntEnum):
     REGISTER_FILTER_SERVER = 301
     REGISTER_MESSAGE_FILTER_CLASS = 302
 
-    # Tianzhou's own (docs/adr/0006): far from RocketMQ's, and within the 16 bits a binary header has for the code
+    # Tianzhou's own (docs/adr/0006): far from RocketMQ's codes, and within the 16 bits of a code in binary headers
     STAGING_STATE = 31001
     STAGE_MESSAGES = 31002
     DECIDE_BATCH = 31003
@@ -347,13 +347,13 @@ class RequestCode(enum.IntEnum):
     SETTLE_ATTEMPTS = 31005
     DISCARD_ATTEMPTS = 31006
     READ_LOG = 31010
-    """Bytes of the commit log, between brokers of a group (docs/adr/0016)."""
+    """Read bytes of the commit log, between brokers of a group (docs/adr/0016)."""
     READ_USERS = 31020
-    """Users with passwords and policies, between a master and its slaves (docs/adr/0024)."""
+    """Read users with passwords and policies; a slave sends it to its master (docs/adr/0024)."""
     UPDATE_SEND_LIMITS = 31030
     """Set or delete limits of senders (docs/adr/0031)."""
     READ_SEND_LIMITS = 31031
-    """Limits of senders and what they have refused; slaves ask for them, too."""
+    """Read limits of senders and the number of rejected sends; slaves send it, too."""
 
 
 class DLedgerRequestCode(enum.IntEnum):
@@ -426,18 +426,18 @@ OF_NAME_SERVERS: Final[frozenset[int]] = frozenset(
 )  # fmt: skip
 """Requests that name servers serve and brokers do not (wire.md §3.5)."""
 OF_BOTH: Final[frozenset[int]] = frozenset({RequestCode.GET_BROKER_MEMBER_GROUP, RequestCode.BROKER_HEARTBEAT})
-"""Requests that both have."""
+"""Requests that both kinds of server serve."""
 
 
 def server_of(code: int) -> str:
-    """Kind of server that serves a request, "name server" or "broker"; empty for unknown codes and those of both."""
+    """Return the kind of server that serves a request, "name server" or "broker"; empty for both or an unknown code."""
     if code in OF_NAME_SERVERS:
         return "name server"
     return "broker" if code in _REQUEST_NAMES and code not in OF_BOTH else ""
 
 
 def language_name(code: int) -> str:
-    """The name of a language code; codes we do not know count as OTHER."""
+    """Return the name of a language code; OTHER for an unknown code."""
     return LANGUAGES[code] if 0 <= code < len(LANGUAGES) else "OTHER"
 
 
@@ -445,5 +445,5 @@ _REQUEST_NAMES = {int(member): member.name for member in RequestCode}
 
 
 def request_name(code: int) -> str:
-    """The name of a request code for people, `request 4711` for one nobody knows."""
+    """Return the name of a request code for people; `request 4711` for an unknown code."""
     return _REQUEST_NAMES.get(code) or f"request {code}"

@@ -1,8 +1,8 @@
-"""The command: one frame as a value, and both of its encodings (wire.md §1.1 to §1.5).
+"""The command: the value of one frame, and both of its encodings (wire.md §1.1 to §1.5).
 
     i32 length | u8 serialize type | u24 header length | header | body
 
-A JSON header is one object, its keys in alphabetical order; a binary header is
+A JSON header is one object with its keys in alphabetical order. A binary header is
 
     i16 code | u8 language | i16 version | i32 opaque | i32 flag | i32 n, remark | i32 n, fields
     fields: repeated { i16 n, key | i32 n, value }
@@ -30,22 +30,22 @@ _INT32 = struct.Struct(">i")
 
 
 def split(buffer: bytes | bytearray | memoryview, start: int, end: int, max_frame: int) -> tuple[list[Command], int]:
-    """Split `buffer[start:end]` into its whole frames and decode them; nothing returned refers to the buffer.
+    """Split `buffer[start:end]` into its complete frames and decode them; the commands do not refer to the buffer.
 
-    Commands of the hot kinds come with `header` set, see `tianzhou._hot.frames`.
+    Commands of the hot kinds have `header` set, see `tianzhou._hot.frames`.
 
     Args:
-        buffer: what was read from a connection.
+        buffer: bytes read from a connection.
         start: where the first frame starts.
         end: where the bytes read so far end.
-        max_frame: largest frame accepted, its length bytes included.
+        max_frame: maximum frame size, including the length bytes.
 
     Returns:
         The commands in order, and where the first incomplete frame starts.
 
     Raises:
-        ProtocolError: a frame that cannot be decoded, or a length no frame may have; the latter is found
-            before the frame has arrived.
+        ProtocolError: a frame cannot be decoded, or its length is not allowed. A wrong length raises before the whole
+            frame has arrived.
     """
     return _split(buffer, start, end, max_frame, decode)
 
@@ -54,7 +54,7 @@ def split(buffer: bytes | bytearray | memoryview, start: int, end: int, max_fram
 
 
 def encode(command: Command) -> bytes:
-    """The whole frame, its four length bytes included.
+    """Encode a command as a whole frame, including its four length bytes.
 
     Raises:
         ProtocolError: the header does not fit the encoding.
@@ -113,13 +113,13 @@ def _utf8(text: str) -> bytes:
 
 
 def decode(frame: bytes | bytearray | memoryview) -> Command:
-    """The command in a frame; its header fields stay text.
+    """Decode the command of a frame; its header fields stay text.
 
     Args:
-        frame: what follows the four length bytes.
+        frame: the bytes behind the four length bytes.
 
     Raises:
-        ProtocolError: the bytes are no such frame; the text names what is wrong.
+        ProtocolError: the bytes are no such frame; the error names the fault.
     """
     size = len(frame)
     if size < 4:
@@ -149,7 +149,7 @@ class _JsonHeader(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
 
 
 class _LooseHeader(msgspec.Struct, rename={"fields": "extFields"}):
-    """The same with room for what only a tolerant reader takes."""
+    """A JSON header with loose types, for headers that only a lenient decoder accepts."""
 
     code: Any = None
     language: Any = "JAVA"
@@ -170,7 +170,7 @@ def _decode_json(header: bytes | bytearray | memoryview) -> Command:
         try:
             found = _decode_strict(header)
         except (msgspec.ValidationError, UnicodeDecodeError):
-            # Like Java, read text that is no UTF-8 with replacement characters.
+            # Like Java, decode text that is no UTF-8 with replacement characters.
             found = _lenient(_decode_loose(bytes(header).decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"JSON header of {len(header)} bytes cannot be read: {error}") from None
@@ -179,7 +179,7 @@ def _decode_json(header: bytes | bytearray | memoryview) -> Command:
 
 
 def _lenient(found: _LooseHeader) -> _JsonHeader:
-    """Numbers as text, bare values in extFields, a language by number (wire.md §1.2)."""
+    """Convert a loose header: numbers as text, bare values in extFields, a language by number (wire.md §1.2)."""
     fields = {name: _text(raw) for name, raw in (found.fields or {}).items()}
     return _JsonHeader(
         code=_int32("code", found.code),
@@ -211,7 +211,7 @@ def _language(value: Any) -> str:
 
 
 def _text(raw: msgspec.Raw) -> str | None:
-    """A JSON value as text: a string's content, anything else as it is spelled, None for null."""
+    """Return a JSON value as text: a string's content, None for null, the JSON text of any other value."""
     value = bytes(raw)
     if value[:1] == b'"':
         return _decode_text(value)
@@ -247,7 +247,7 @@ def _decode_fields(header: bytes, position: int, end: int) -> dict[str, str]:
         stop = value_at + int.from_bytes(header[value_at - 4 : value_at], "big")
         if stop > end:
             raise ProtocolError(f"field value at byte {value_at} of the binary header exceeds the extFields")
-        # Java reads what has no length as null, and null as absent.
+        # Java reads an empty key or value as null, and treats null as absent.
         if value_at - 4 > key_at and stop > value_at:
             key = header[key_at : value_at - 4].decode("utf-8", "replace")
             fields[key] = header[value_at:stop].decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Compressed message bodies (wire.md §4.4). Refuses bodies that unpack to more than the caller allows.
+"""Compression of message bodies (wire.md §4.4). It rejects bodies that unpack to more than the caller allows.
 
-LZ4 and ZSTD are imported with the first body of their kind: most programs meet none, and start sooner.
+LZ4 and ZSTD are imported with the first body of their kind. Most programs meet none and start sooner.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _NAMES: Final = {0: "ZLIB", LZ4: "LZ4", ZSTD: "ZSTD", ZLIB: "ZLIB"}
 
 
 def compress(body: Octets, kind: int = ZLIB, level: int = 5) -> bytes:
-    """`body` compressed.
+    """Return a compressed body.
 
     Args:
-        body: what to compress.
-        kind: ZLIB (RFC 1950), LZ4 (frame format) or ZSTD; the bits go into sysFlag together with COMPRESSED.
-        level: 0 to 9 as RocketMQ's producers count; ZSTD and LZ4 take it as their own.
+        body: the bytes to compress.
+        kind: ZLIB (RFC 1950), LZ4 (frame format) or ZSTD. The caller adds these bits and COMPRESSED to sysFlag.
+        level: 0 to 9, on the scale of RocketMQ's producers. ZSTD and LZ4 use the number as their own level.
 
     Raises:
-        ProtocolError: `kind` is none of the three.
+        ProtocolError: `kind` is not one of the three.
     """
     if kind in {ZLIB, 0}:
         return zlib.compress(body, level)
@@ -46,16 +46,16 @@ def compress(body: Octets, kind: int = ZLIB, level: int = 5) -> bytes:
 
 
 def pack_body(body: bytes, threshold: int, kind: int, level: int) -> tuple[bytes, int]:
-    """A body as it is sent, and the sysFlag bits that say so (client.md §6.2).
+    """Return a body as it is sent, and the sysFlag bits of its compression (client.md §6.2).
 
     Args:
         body: the message's body.
-        threshold: it is compressed from this many bytes on.
+        threshold: minimum size in bytes of a body to compress.
         kind: ZLIB, LZ4 or ZSTD.
         level: 0 to 9.
 
     Returns:
-        The compressed body when that is smaller, else the body itself with no bits.
+        The compressed body when it is smaller than the original; otherwise the original body and 0.
     """
     if len(body) < threshold:
         return body, 0
@@ -64,13 +64,13 @@ def pack_body(body: bytes, threshold: int, kind: int, level: int) -> tuple[bytes
 
 
 def decompress(body: Octets, sys_flag: int, limit_bytes: int) -> bytes:
-    """`body` unpacked by the kind bits of `sys_flag`; 0 means ZLIB, as old clients send it.
+    """Unpack a body by the kind bits of `sys_flag`; 0 means ZLIB, as old clients send it.
 
-    Output beyond `limit_bytes` is never produced, so a small body cannot take much memory.
+    It never produces output beyond `limit_bytes`, so a small body cannot take much memory.
 
     Raises:
-        BodyTooLarge: it unpacks to more than `limit_bytes`.
-        ProtocolError: unknown kind, damaged or truncated data.
+        BodyTooLarge: the body unpacks to more than `limit_bytes`.
+        ProtocolError: the kind is unknown, or the data is damaged or truncated.
     """
     kind = sys_flag & KIND_MASK
     if kind not in _NAMES:
@@ -87,7 +87,7 @@ def decompress(body: Octets, sys_flag: int, limit_bytes: int) -> bytes:
     except (zlib.error, RuntimeError) as error:
         raise _damaged(kind, body, limit_bytes, error) from error
     if len(unpacked) > limit_bytes:
-        del unpacked  # whoever keeps the error keeps this frame
+        del unpacked  # a traceback of the error would retain the bytes
         raise BodyTooLarge(f"{_NAMES[kind]} body unpacks to more than the limit of {limit_bytes} bytes")
     if not ended:
         raise ProtocolError(f"{_NAMES[kind]} body of {len(body)} bytes ends before its stream does")
@@ -111,13 +111,14 @@ def _unlz4(body: Octets, max_length: int) -> tuple[bytes, bool]:
 def _unzstd(body: Octets, limit_bytes: int) -> bytes:
     import zstandard
 
-    # The decoder reserves what the frame declares, so that is looked at first. A frame that declares nothing
-    # (Java streams them) is unpacked into a buffer of the limit, which the system backs only where written.
+    # The decoder allocates the size that the frame declares, so check that size first. A frame without a declared size
+    # (Java streams them) is unpacked into a buffer of `limit_bytes`; the system backs only the written part with
+    # memory.
     try:
         declared = zstandard.frame_content_size(body)
         if declared > limit_bytes:
             raise BodyTooLarge(f"ZSTD body declares {declared} bytes, more than the limit of {limit_bytes}")
-        # A decompressor serves one thread at a time, so each call makes its own (10 us).
+        # A decompressor serves one thread at a time, so each call creates its own (10 us).
         return zstandard.ZstdDecompressor().decompress(body, max_output_size=limit_bytes)
     except (RuntimeError, zstandard.ZstdError) as error:
         raise _damaged(ZSTD, body, limit_bytes, error) from error

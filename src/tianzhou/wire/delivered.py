@@ -1,4 +1,4 @@
-"""A message as pulls deliver it, of which what few look at is made when it is first looked at (wire.md §5)."""
+"""Delivered messages, which decode rarely used attributes at the first access (wire.md §5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OF_PROCESS: Final = UnpackedBodies()
 
 
 def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
-    """An attribute that is made when it is first looked at and was not set before."""
+    """Return a property that computes its value at the first access, unless a value was set before."""
     slot = _slots[name]
 
     def look(message: DeliveredMessage) -> Any:
@@ -46,7 +46,7 @@ def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
 
 
 def _in_head(name: str, field: str = "") -> Any:
-    """An attribute that is a number of the head; its field has the same name by default."""
+    """Return an attribute that is a number in the head; by default its field has the same name."""
     _, _, form, at = _FIELDS_OF_HEAD[field or name]
     unpack = Struct(f">{form}").unpack_from
     return _late(name, lambda message: unpack(message.head, at)[0])
@@ -63,19 +63,18 @@ def _id_of(message: DeliveredMessage) -> str:
 
 
 class DeliveredMessage(MessageExt):
-    """A message of which most is made when it is first looked at.
+    """A message that decodes most of its attributes at the first access.
 
-    Most of what decoding a message costs are its properties and numbers, and many consumers read only the body. It is
-    made like a `MessageExt`, or by `decode_messages`, which leaves out what is made later and sets what that is made
-    of.
+    Properties and numbers are most of the cost of decoding a message, and many consumers read only the body. Code
+    creates it like a `MessageExt`. `decode_messages` sets only the raw data of the attributes that are decoded later.
 
     Attributes:
         head: the record in front of the body, as stored, with IPv4 hosts.
         raw_properties: the property string as stored; None once `properties` holds the pairs.
-        more_properties: what is to come behind it, see `pair_behind`.
+        more_properties: pairs that the client adds behind it, see `pair_behind`.
     """
 
-    # No `__getattr__`: with one, every attribute of a message takes the interpreter's slow way.
+    # No `__getattr__`: with one, the interpreter would read every attribute of a message by its slow path.
     __slots__ = ("head", "more_properties", "raw_properties")
     head: bytes
     raw_properties: bytes | None
@@ -126,14 +125,15 @@ class PackedMessage(DeliveredMessage):
     (`UnpackedBodies`). It unpacks any other body at each access, so that a program with many messages does not hold the
     unpacked bodies of all of them.
 
-    A body that cannot be unpacked raises a `ProtocolError` at each look, which in a handler means: not consumed.
+    A body that cannot be unpacked raises a `ProtocolError` at each access. In a handler this error means that the
+    message is not consumed.
 
     Attributes:
         packed: the body as stored; empty while the message stores the unpacked body.
         packed_flag: the bits of the stored flags that name the compression of the body.
         limit_bytes: maximum size of the unpacked body in bytes.
         unpacked: bound that counts the unpacked body.
-        kept_bytes: bytes of the unpacked body that `unpacked` counts.
+        kept_bytes: bytes of the stored unpacked body, which `unpacked` counts.
         failure: error with which the body cannot be unpacked; None while no error is known.
     """
 
@@ -158,7 +158,7 @@ class PackedMessage(DeliveredMessage):
 
         Args:
             message: the message, with the body as stored.
-            packed_flag: how the body is packed.
+            packed_flag: sysFlag bits of the body's compression.
             limit_bytes: maximum size of the unpacked body in bytes.
             failure: error with which the body could not be unpacked, if it is already known.
             unpacked: bound that counts the unpacked body; by default the bound of the process.
@@ -208,7 +208,7 @@ class PackedMessage(DeliveredMessage):
 
 
 def unreadable(message: MessageExt) -> ProtocolError | None:
-    """Error that looking at a message's body raises; None without one, and the body is unpacked then."""
+    """Return the error of reading a message's body; None when the body can be read. The body is unpacked then."""
     if isinstance(message, PackedMessage):
         try:
             _ = message.body
@@ -218,19 +218,19 @@ def unreadable(message: MessageExt) -> ProtocolError | None:
 
 
 def body_sizes(messages: Sequence[MessageExt]) -> list[int]:
-    """Bytes that each body takes now; none is unpacked for that."""
+    """Return the bytes that each body occupies now, without unpacking any body."""
     if PackedMessage in map(type, messages):
         return [len(m.packed or m.body) if type(m) is PackedMessage else len(m.body) for m in messages]
     return [len(m.body) for m in messages]
 
 
 def pair_behind(name: str, value: str) -> bytes:
-    """One property, to be put behind a property string, with its last separator or without; the last of a name wins."""
+    """Encode a property to append to a property string, which may end without a separator. The last pair counts."""
     return f"\x02{name}\x01{value}\x02".encode()
 
 
 def add_property(messages: Iterable[MessageExt], name: str, value: str) -> None:
-    """Give delivered messages one more property; those they have stay unparsed where they are so now."""
+    """Add a property to delivered messages, without parsing property strings that are still raw."""
     pair = pair_behind(name, value)
     for message in messages:
         if isinstance(message, DeliveredMessage) and message.raw_properties is not None:

@@ -1,12 +1,11 @@
-"""Header fields of every request and response, as data: one line a code (wire.md §3, §4, §6 to §8, §10).
+"""Tables of the header fields of every request and response: one line per code (wire.md §3, §4, §6 to §8, §10).
 
 A line lists `name:type`, separated by spaces. Types: `s` text, `i` 32-bit, `l` 64-bit, `b` boolean, `e` boundary
-(LOWER, UPPER). `!` marks a required field, `=value` a default other than None, `letter=name:type` a field that
-travels under a one-letter name. `[R]` and `[T]` add the fields of wire.md §1.14, `[S]` those of §11.1. Attributes
-are the snake_case of the name, whatever the code: `consumerGroup` is `consumer_group`, `a=producerGroup`
-`producer_group`.
+(LOWER, UPPER). `!` marks a required field, `=value` a default other than None, `letter=name:type` a field with a
+one-letter name on the wire. `[R]` and `[T]` add the fields of wire.md §1.14, `[S]` those of §11.1. An attribute is the
+snake_case of the full name for all codes: `consumerGroup` is `consumer_group`, `a=producerGroup` is `producer_group`.
 
-The structs are made when first needed: a process uses a dozen of these lines, and starts sooner.
+The structs are created at the first use: a process uses a dozen of these lines, and starts sooner.
 """
 
 from __future__ import annotations
@@ -230,8 +229,8 @@ class Field(NamedTuple):
         wire: its name on the wire.
         kind: its type letter.
         required: whether its absence is an error.
-        default: what an absent optional field reads as.
-        name: its full name, which for one-letter names is not the one on the wire.
+        default: value of an absent optional field.
+        name: its full name, which differs from `wire` for one-letter names.
     """
 
     attribute: str
@@ -246,14 +245,14 @@ _LINE = re.compile(r"(?:(?P<letter>[a-n])=)?(?P<name>\w+):(?P<kind>[silbe])(?P<r
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TYPES: dict[str, Any] = {"s": str, "i": Int32, "l": Int64, "b": bool, "e": str}
 _WANTED = {"i": "a whole number of 32 bits", "l": "a whole number of 64 bits"}
-# The kinds the hot path decodes into structs of its own.
+# The kinds that the hot path decodes into structs of its own.
 _HOT_REQUESTS: dict[int, type[msgspec.Struct]] = {
     **dict.fromkeys((10, 324), SendHeader),
     **dict.fromkeys((310, 320, 325), SendHeaderV2),
     **dict.fromkeys((11, 361), PullHeader),
 }
 HOT_CODES = frozenset(_HOT_REQUESTS)
-"""Requests whose headers may arrive as a struct, without `Command.fields`."""
+"""Request codes whose headers may arrive as a struct, without `Command.fields`."""
 _HOT_REPLIES: dict[int, type[msgspec.Struct]] = {
     **dict.fromkeys((10, 310, 320, 324, 325), SendReplyHeader),
     **dict.fromkeys((11, 361), PullReplyHeader),
@@ -287,14 +286,14 @@ def _parse(line: str) -> tuple[Field, ...]:
 
 
 class _Layout:
-    """Fields of the header of one code, and the struct it is read into."""
+    """Fields of one code's header, and the struct that the header is decoded into."""
 
     def __init__(self, name: str, line: str, hot: type[msgspec.Struct] | None) -> None:
         self.fields = _parse(line)
         self.wire_names = {field.attribute: field.wire for field in self.fields}
         self.attributes = {field.wire: field.attribute for field in self.fields}
         self.switches = tuple(field for field in self.fields if field.kind in "be")
-        # Hot structs refuse what they do not know, so it is dropped before.
+        # Hot structs reject unknown fields, so `_read` drops those first.
         self.known = frozenset(self.wire_names.values()) if hot else None
         self.struct = hot or msgspec.defstruct(
             name, [_member(field) for field in self.fields], rename=self.wire_names, kw_only=True, gc=False
@@ -321,28 +320,28 @@ def _reply_layout(code: int) -> _Layout:
 
 
 def request_fields(code: int) -> tuple[Field, ...]:
-    """The header fields of a request code, empty when it has none."""
+    """Return the header fields of a request code; empty when it has none."""
     return _request_layout(code).fields
 
 
 def reply_fields(request_code: int) -> tuple[Field, ...]:
-    """The header fields in the reply to a request code, empty when it has none."""
+    """Return the header fields of the reply to a request code; empty when it has none."""
     return _reply_layout(request_code).fields
 
 
 def text_fields(command: Command) -> dict[str, str]:
-    """All header fields as text by wire name, however the command was decoded."""
+    """Return all header fields as text by wire name, for commands of all decoders."""
     if command.header is not None and not command.fields:
         return header_fields(command.header)
     return command.fields
 
 
 class HotFields(Mapping[str, str]):
-    """The fields of a hot request's header as text by wire name, made one by one when they are looked at.
+    """The fields of a hot request's header as text by wire name; each is converted when it is read.
 
     Args:
         code: the request code, one of `HOT_CODES`.
-        header: its parsed header.
+        header: the decoded header.
     """
 
     __slots__ = ("_attributes", "_header")
@@ -352,7 +351,7 @@ class HotFields(Mapping[str, str]):
         self._header = header
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The text of a field."""
+        """Return the text of a field."""
         value = getattr(self._header, self._attributes.get(name, ""), None)
         if value is None:
             return default
@@ -376,10 +375,10 @@ def _text_of(value: object) -> str:
 
 
 def read_header(command: Command) -> Any:
-    """The header of a request with typed attributes, named as the module says.
+    """Return the header of a request with typed attributes; the module's docstring describes their names.
 
     Raises:
-        HeaderFieldError: a required field is missing, or a field cannot be read as its type.
+        HeaderFieldError: a required field is missing, or a field does not have its type.
     """
     if command.header is not None:
         return command.header
@@ -387,20 +386,20 @@ def read_header(command: Command) -> Any:
 
 
 def read_reply(request_code: int, command: Command) -> Any:
-    """The header of the reply to a request of a code; see `read_header`.
+    """Return the header of the reply to a request of this code; see `read_header`.
 
     Raises:
-        HeaderFieldError: a required field is missing, or a field cannot be read as its type.
+        HeaderFieldError: a required field is missing, or a field does not have its type.
     """
     layout = _reply_layout(request_code)
-    # A reply was taken for a hot kind by its first field; what it answers is known only here.
+    # The decoder guesses the kind of a hot reply from its first field. Only here is the request code known.
     if command.header.__class__ is layout.struct:
         return command.header
     return _read(layout, text_fields(command), f"reply to {request_name(request_code)}")
 
 
 def write_header(code: int, **values: Any) -> dict[str, str]:
-    """The header fields of a request by wire name, as text; None values are left out.
+    """Return the header fields of a request by wire name, as text; omit None values.
 
     Raises:
         TypeError: the code has no field of that name.
@@ -409,7 +408,7 @@ def write_header(code: int, **values: Any) -> dict[str, str]:
 
 
 def write_reply(request_code: int, **values: Any) -> dict[str, str]:
-    """The header fields of the reply to a request; see `write_header`.
+    """Return the header fields of the reply to a request; see `write_header`.
 
     Raises:
         TypeError: the reply has no field of that name.
@@ -448,7 +447,7 @@ def _read(layout: _Layout, fields: dict[str, str], what: str) -> Any:
 
 
 def _switch(kind: str, text: str) -> str:
-    # As Java reads them: anything but the one word means the other value (wire.md §1.4).
+    # As in Java: any other text than the one word has the other value (wire.md §1.4).
     if kind == "b":
         return "true" if text.lower() == "true" else "false"
     return "UPPER" if text.upper() == "UPPER" else "LOWER"
@@ -458,11 +457,11 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def _read_carefully(layout: _Layout, fields: dict[str, str], what: str) -> Any:
-    """Read what Java would read and the fast conversion would not, or say which field is wrong."""
+    """Convert fields that Java accepts and the fast conversion does not. Raise an error that names a wrong field."""
     values: dict[str, str | int] = {}
     for field in layout.fields:
         text = fields.get(field.wire)
-        # No number at all counts as absent: Java leaves such a field at null.
+        # An empty number counts as absent, as Java leaves such a field at null.
         if text is None or (text == "" and field.kind in "il" and not field.required):
             if field.required:
                 raise HeaderFieldError(f"{what}: header field {_shown(field)} is missing")

@@ -1,7 +1,7 @@
-"""Bytes of the HA port: what slaves report, and stretches of the commit log for them (broker.md §17.1).
+"""Codec of the HA port: reports of slaves, and stretches of the commit log for them (broker.md §17.1).
 
-A slave reports how far its log reaches, 8 bytes each. The master sends stretches: 8 bytes where the stretch begins in
-the log, 4 bytes its size, the bytes of the log. A stretch of size 0 is a heartbeat.
+A slave reports the end of its log, in 8 bytes. The master sends stretches: the log offset where the stretch begins in
+8 bytes, its size in 4 bytes, and the bytes of the log. A stretch of size 0 is a heartbeat.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ _REPORT: Final = Struct(">q")
 _HEAD: Final = Struct(">qi")
 HEAD_SIZE: Final = _HEAD.size
 LARGEST_STRETCH: Final = 64 << 20
-"""Bytes of a stretch that no master exceeds: RocketMQ's slaves have a buffer of 4 MiB."""
+"""Maximum bytes of a stretch; no master exceeds it, because RocketMQ's slaves have a buffer of 4 MiB."""
 
 
 def encode_report(offset: int) -> bytes:
-    """Bytes of a report.
+    """Encode a report.
 
     Args:
-        offset: where the slave's log ends.
+        offset: end of the slave's log.
     """
     return _REPORT.pack(offset)
 
 
 def encode_head(offset: int, size: int) -> bytes:
-    """Bytes before a stretch.
+    """Encode the head of a stretch.
 
     Args:
-        offset: where the stretch begins in the log.
-        size: bytes of it; 0 for a heartbeat.
+        offset: log offset where the stretch begins.
+        size: bytes of the stretch; 0 for a heartbeat.
     """
     return _HEAD.pack(offset, size)
 
 
 class ReportReader:
-    """Takes a slave's reports out of what its connection brings.
+    """Decoder of a slave's reports from the bytes of its connection.
 
     Attributes:
-        begun: bytes of a report that has not come whole.
+        begun: bytes of an incomplete report.
     """
 
     def __init__(self) -> None:
         self.begun = b""
 
     def feed(self, data: bytes | memoryview) -> int | None:
-        """The newest report in the bytes that came; None when none is complete."""
+        """Return the newest report in the received bytes; None when no report is complete."""
         whole = self.begun + bytes(data)
         count = len(whole) // _REPORT.size
         self.begun = whole[count * _REPORT.size :]
@@ -59,11 +59,11 @@ class ReportReader:
 
 
 class Stretch(msgspec.Struct, gc=False):
-    """Bytes of the log, as far as they have come; a heartbeat has none.
+    """Received bytes of a stretch; a heartbeat has none.
 
     Attributes:
-        offset: where they begin in the log.
-        body: the bytes; valid until the next ones are fed.
+        offset: log offset where the bytes begin.
+        body: the bytes; valid until the next call of `feed`.
     """
 
     offset: int
@@ -71,7 +71,7 @@ class Stretch(msgspec.Struct, gc=False):
 
 
 class StretchReader:
-    """Takes stretches out of what a master's connection brings; a long one comes in several parts."""
+    """Decoder of stretches from the bytes of a master's connection; a long stretch is yielded in several parts."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -79,10 +79,10 @@ class StretchReader:
         self._left = 0
 
     def feed(self, data: bytes | memoryview) -> Iterator[Stretch]:
-        """The stretches and parts of stretches in the bytes that came.
+        """Yield the stretches and parts of stretches in the received bytes.
 
         Raises:
-            ProtocolError: a head is none.
+            ProtocolError: the bytes are no head of a stretch.
         """
         rest = memoryview(data)
         while rest:

@@ -1,7 +1,7 @@
 """Java's string hash, which both sides of the wire must agree on (store.md §0.2, §8.2).
 
-The string hash is a polynomial in 31 over UTF-16 units. Walking 32 characters takes Python a microsecond;
-folding neighbouring units of one big integer, level by level, needs a handful of operations instead.
+The string hash is a polynomial in 31 over UTF-16 units. A loop over 32 characters takes Python a microsecond. Folding
+neighbouring units of one big integer, level by level, needs only a handful of operations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _P32: Final = _POWERS[32]
 
 
 def _fold_bytes(data: bytes) -> int:
-    """Polynomial in 31 of at most 32 bytes; only the low 32 bits of the result mean anything."""
+    """Return the polynomial in 31 of at most 32 bytes; only the low 32 bits of the result are valid."""
     x = int.from_bytes(data, "big")
     x -= (x >> 8 & _BYTES) * ((1 << 8) - 31)
     x -= (x >> 16 & _UNITS) * ((1 << 16) - 31**2)
@@ -33,7 +33,7 @@ def _fold_bytes(data: bytes) -> int:
 
 
 def _fold_units(data: bytes) -> int:
-    """Polynomial in 31 of at most 16 UTF-16 units, big-endian; only the low 32 bits mean anything."""
+    """Return the polynomial in 31 of at most 16 UTF-16 units, big-endian; only the low 32 bits are valid."""
     x = int.from_bytes(data, "big")
     x -= (x >> 16 & _UNITS) * ((1 << 16) - 31)
     x -= (x >> 32 & _PAIRS) * ((1 << 32) - 31**2)
@@ -62,19 +62,19 @@ def _unsigned_hash(text: str) -> int:
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`, h = 31·h + unit over UTF-16 units, as signed 32 bits (store.md §0.2)."""
+    """Return Java's `String.hashCode`, h = 31·h + unit over UTF-16 units, as signed 32 bits (store.md §0.2)."""
     h = _unsigned_hash(text)
     return h - (h & _SIGN) * 2
 
 
 @lru_cache(maxsize=512)
 def tags_code(tag: str | None) -> int:
-    """The code of a tag in queue units and subscriptions; 0 without a tag (wire.md §5, store.md §5.3)."""
+    """Return the code of a tag in queue units and subscriptions; 0 without a tag (wire.md §5, store.md §5.3)."""
     return java_hash(tag) if tag else 0
 
 
 _MOST_REMEMBERED: Final = 512
-"""Longest key whose hash is remembered, in characters."""
+"""Maximum length of a key whose hash is cached, in characters."""
 
 
 @lru_cache(maxsize=1024)
@@ -84,7 +84,7 @@ def _topic_hash(topic: str) -> int:
 
 @lru_cache(maxsize=2048)
 def _head_hash(topic: str, head: str) -> int:
-    # Times 31³, so that the caller only adds the hash of the last three characters.
+    # The result is times 31³, so that the caller only adds the hash of the last three characters.
     if head.isascii() and len(head) < 32:
         return (_topic_hash(topic) * _POWERS[len(head)] + _fold_bytes(head.encode())) * 29791 & _MASK32
     return _unsigned_hash(f"{topic}#{head}") * 29791 & _MASK32
@@ -94,10 +94,10 @@ _tail_hash: Final = lru_cache(maxsize=8192)(_unsigned_hash)
 
 
 def index_hash(topic: str, key: str) -> int:
-    """Hash of an index entry: |hash("topic#key")|, 0 where the absolute value overflows (store.md §8.2).
+    """Return the hash of an index entry: |hash("topic#key")|, 0 where the absolute value overflows (store.md §8.2).
 
-    Unique keys of one producer share all but their last characters for a millisecond, so the hashes of head
-    and tail are remembered apart.
+    Unique keys of one producer differ only in their last characters during a millisecond, so the hashes of head and
+    tail are cached separately.
     """
     tail = key[-3:]
     if len(tail) < 3 or not tail.isascii() or len(key) > _MOST_REMEMBERED:

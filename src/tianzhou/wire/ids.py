@@ -1,4 +1,4 @@
-"""Message ids: where a broker stored it, and the key its producer gave it (wire.md §4.7, store.md §0.6)."""
+"""Message ids: the id with broker and log offset, and parts of addresses in ids (wire.md §4.7, store.md §0.6)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def _host_hex(host: bytes, port: int) -> str:
 
 
 def offset_msg_id(host: bytes, port: int, physical_offset: int) -> str:
-    """The offset message id: upper-case hex of store host, port and commit-log offset (store.md §0.6).
+    """Return the offset message id: upper-case hex of store host, port and commit-log offset (store.md §0.6).
 
     Args:
         host: 4 bytes of IPv4 or 16 of IPv6 address.
         port: the broker's port.
-        physical_offset: position in the commit log.
+        physical_offset: offset in the commit log.
     """
     return f"{_host_hex(host, port)}{physical_offset & 0xFFFFFFFFFFFFFFFF:016X}"
 
 
 def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
-    """Host address, port and commit-log offset in an offset message id.
+    """Return host address, port and commit-log offset of an offset message id.
 
     Raises:
         ProtocolError: `text` is not 32 or 56 hex digits.
@@ -45,19 +45,19 @@ def parse_offset_msg_id(text: str) -> tuple[str, int, int]:
 
 @lru_cache(maxsize=1024)
 def address_text(host: bytes) -> str:
-    """An address of 4 or 16 bytes as text: `10.0.0.1`, `2001:db8::1`."""
+    """Return an address of 4 or 16 bytes as text: `10.0.0.1`, `2001:db8::1`."""
     return ".".join(map(str, host)) if len(host) == 4 else IPv6Address(host).compressed
 
 
 @lru_cache(maxsize=1024)
 def host_text(host: bytes, port: int) -> str:
-    """`ip:port`, with an IPv6 address in brackets."""
+    """Return `ip:port`, with an IPv6 address in brackets."""
     address = address_text(host)
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def address_bytes(text: str) -> bytes:
-    """The 4 or 16 bytes of an address in text form; brackets and a zone index are tolerated.
+    """Return the 4 or 16 bytes of an address in text form; brackets and a zone index are allowed.
 
     Raises:
         ProtocolError: `text` is no IP address.

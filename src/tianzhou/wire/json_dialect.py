@@ -1,7 +1,7 @@
-"""JSON as fastjson writes and reads it (wire.md §1.13): integers and objects as keys, `$ref`, and more leniency.
+"""JSON in fastjson's dialect (wire.md §1.13): integers and objects as keys, `$ref`, and a lenient decoder.
 
-Bodies go out in three forms: `dumps` (what Java peers exchange), `dumps_standard` (quoted keys, ASCII only: the
-route for callers that ask for it) and `dumps_pretty` (configuration files, store.md §15.1).
+Bodies are encoded in three forms: `dumps` (for Java peers), `dumps_standard` (quoted keys, ASCII only: routes for
+callers that ask for it) and `dumps_pretty` (configuration files, store.md §15.1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tianzhou.wire.json_shape import MAX_DEPTH, check_depth, follow, resolve
 
 _SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
-# fastjson marks the type of a number by a letter behind it.
+# fastjson marks the type of a number with a letter behind it.
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?[BSLFD]?")
 _WORD: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _WORDS: Final = {"null": None, "undefined": None, "NaN": None, "true": True, "false": False}
@@ -41,16 +41,15 @@ _QUEUE_MEMBERS: Final = frozenset(("brokerName", "queueId", "topic"))
 
 
 def loads(data: Octets) -> Any:
-    """The value of a JSON text in fastjson's dialect.
+    """Decode a JSON text in fastjson's dialect.
 
-    Objects become dicts. A bare integer key is an int, a key that is an object is a `MessageQueue` when it has
-    that shape and else a tuple of its sorted items. A `$ref` is replaced by what it points at, or stays as it
-    is when that cannot be found or would make a value contain itself.
+    Objects become dicts. A bare integer key becomes an int. A key that is an object becomes a `MessageQueue` when it
+    has that shape, and otherwise a tuple of its sorted items. The decoder replaces a `$ref` by the value at its path. A
+    `$ref` without such a value, or whose value would contain itself, stays unchanged.
 
     Raises:
-        ProtocolError: the text is no JSON, or nested too deep; the message says at which character and what stands
-            there.
-        LimitExceeded: values that references point at are too many (`maxJsonReferredValues`).
+        ProtocolError: the text is no JSON, or is nested too deeply; the error names the character and its position.
+        LimitExceeded: references add too many values (`maxJsonReferredValues`).
     """
     text = data if isinstance(data, bytes) else bytes(data)
     try:
@@ -66,7 +65,7 @@ def loads(data: Octets) -> Any:
 
 
 class _Reader:
-    """A recursive-descent reader over one text."""
+    """A recursive-descent decoder of one text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -76,7 +75,7 @@ class _Reader:
         self._queue_keys: dict[int, tuple[int, list[MessageQueue]]] = {}
 
     def document(self) -> Any:
-        """The one value the text holds."""
+        """Return the one value of the text."""
         value = self.value()
         if self.peek():
             self.fail("the end")
@@ -88,7 +87,7 @@ class _Reader:
         raise ProtocolError(f"JSON at character {at}: expected {expected}, found {found}")
 
     def peek(self) -> str:
-        """The next character that is no space, "" at the end; stands on it."""
+        """Return the next character that is no space, "" at the end, and move to it."""
         at = self.at
         if self.text[at : at + 1] in " \t\r\n/\ufeff":
             self.at = at = _SPACE.match(self.text, at).end()  # type: ignore[union-attr]
@@ -144,7 +143,7 @@ class _Reader:
                 continue
             key = self.key(c)
             if type(key) is tuple and (ref := _key_reference(key)):
-                # All keys of a map of objects share one path, so the n-th reference means the n-th key.
+                # All keys of a map of objects have the same path, so the n-th reference refers to the n-th key.
                 referred[ref] = n = referred.get(ref, -1) + 1
                 key = self.nth_key(follow(ref[:-5], self.root), n, key)
             if self.peek() != ":":
@@ -166,7 +165,7 @@ class _Reader:
         return as_key(self.value())
 
     def nth_key(self, members: Any, n: int, otherwise: Any) -> Any:
-        """The n-th key of a map that is a queue; a map is looked through once, however many refer to it."""
+        """Return the n-th key of a map that is a queue. A map's keys are searched only once for all references."""
         if not isinstance(members, dict):
             return otherwise
         size, keys = self._queue_keys.get(id(members), (-1, []))
@@ -220,10 +219,10 @@ class _Reader:
 
 
 def as_key(value: Any) -> Any:
-    """`value` as a dict key: an object becomes a `MessageQueue` or a tuple of sorted items, an array a tuple.
+    """Return a value as a dict key: an object becomes a `MessageQueue` or a tuple of sorted items, an array a tuple.
 
     Raises:
-        ProtocolError: a key of such an object is itself an object or array; as text it would double with each level.
+        ProtocolError: a key of such an object is itself an object or array; its text would double with each level.
     """
     if isinstance(value, dict):
         if value.keys() >= _QUEUE_MEMBERS:
@@ -240,15 +239,15 @@ def as_key(value: Any) -> Any:
 
 
 def _key_reference(key: tuple[Any, ...]) -> str | None:
-    """The path in a key that is `{"$ref":"$.map.null"}`."""
+    """Return the path of a key that is `{"$ref":"$.map.null"}`; None for any other key."""
     if len(key) == 1 and isinstance(item := key[0], tuple) and item[0] == "$ref":
         return item[1] if isinstance(item[1], str) and item[1].endswith(".null") else None
     return None
 
 
-# Besides quotes and backslashes fastjson escapes control characters, DEL to NBSP and the two line separators.
+# fastjson escapes quotes, backslashes, control characters, DEL to NBSP and the two line separators.
 _ESCAPED: Final = re.compile('["\\\\\x00-\x1f\x7f-\xa0\u2028\u2029]')
-# What is not printed ASCII, as the few that are: a class of all others takes the machine 9 ms to compile.
+# Lists the few characters that are not escaped, because a class of all others takes 9 ms to compile.
 _ESCAPED_ASCII: Final = re.compile(r"[^ !#-\[\]-~]")
 _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -262,7 +261,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _double(value: float) -> str:
-    """Java's text of a double; NaN and infinities have none and become null."""
+    """Return Java's text of a double; NaN and infinities become null."""
     if not math.isfinite(value):
         return "null"
     text = repr(value)
@@ -275,17 +274,17 @@ def _double(value: float) -> str:
 
 
 _PARTS: Final = 256
-"""Pieces of text made at a time by `dumps_slices`: a fraction of a millisecond."""
+"""Pieces of text that `dumps_slices` creates in one slice, in a fraction of a millisecond."""
 
 
 class EncodedValue(str):
-    """A value's text, for `dumps_slices`."""
+    """An encoded value, for `dumps_slices`."""
 
     __slots__ = ()
 
 
 class Members:
-    """The members of a large object, each made when it is written, in the order they come."""
+    """The members of a large object; each is converted when it is written, in the iterator's order."""
 
     __slots__ = ("pairs",)
 
@@ -294,14 +293,14 @@ class Members:
 
 
 def _is_lazy(value: Any) -> bool:
-    """Whether a value has to be written in slices: parts of it are made when they are written."""
+    """Whether a value must be written in slices, because it has parts that are converted when they are written."""
     if type(value) is dict:
         return any(map(_is_lazy, value.values()))
     return isinstance(value, (Members, Iterator))
 
 
 class _Writer:
-    """Writes values; the three forms differ in keys, characters and line breaks."""
+    """Encoder of values; its three forms differ in keys, characters and line breaks."""
 
     def __init__(self, *, sort_keys: bool, standard: bool = False, pretty: bool = False) -> None:
         self.sort_keys = sort_keys
@@ -317,7 +316,7 @@ class _Writer:
         return "".join(self.parts).encode("utf-8", "replace")
 
     def slices(self, value: Any) -> Iterator[None]:
-        """As `value`; whenever it yields, others may be served, and `parts` be taken away."""
+        """As `value`, in slices. At each yield other tasks may run, and the caller may clear `parts`."""
         if not _is_lazy(value):
             if type(value) is EncodedValue:
                 self.parts.append(value)
@@ -394,7 +393,7 @@ class _Writer:
         for key, value in pairs:
             append(separator)
             separator = ","
-            # fastjson breaks the line before a quoted key only.
+            # fastjson adds a line break only before a quoted key.
             if self.pretty and isinstance(key, str):
                 append(f"\n{self.indent}")
             self.key(key)
@@ -423,27 +422,27 @@ def _sort_key(key: Any) -> tuple[int, Any]:
 
 
 def queue_members(queue: MessageQueue) -> dict[str, Any]:
-    """A queue as the object that stands for it in bodies (wire.md §9)."""
+    """Return the object that represents a queue in bodies (wire.md §9)."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
 def dumps(value: Any, *, sort_keys: bool = True) -> bytes:
-    """Compact JSON as fastjson writes it: integer and `MessageQueue` keys bare, None members left out.
+    """Encode compact JSON as fastjson does: integer and `MessageQueue` keys are bare, None members are omitted.
 
     Args:
         value: dicts, lists, sets, tuples, text, numbers, `MessageQueue`s.
-        sort_keys: alphabetical members; False keeps the order they come in.
+        sort_keys: whether members are sorted alphabetically; otherwise they retain their order.
     """
     return _Writer(sort_keys=sort_keys).bytes(value)
 
 
 def dumps_slices(value: Any, *, standard: bool = False) -> Generator[None, None, bytes]:
-    """As `dumps` without sorting, a little at a time: whenever it yields, others may be served.
+    """As `dumps` without sorting, in slices. Other tasks may run at each yield.
 
     Args:
-        value: as of `dumps`; iterators and `Members` of any size, in objects and in each other, are gone through in
-            slices, what else there is in one.
-        standard: write as `dumps_standard` does.
+        value: as in `dumps`. Iterators and `Members` of any size, nested in each other or in objects, are written in
+            slices; any other value is written in one slice.
+        standard: whether to encode as `dumps_standard` does.
     """
     writer = _Writer(sort_keys=False, standard=standard)
     pieces = []
@@ -456,9 +455,9 @@ def dumps_slices(value: Any, *, standard: bool = False) -> Generator[None, None,
 
 
 def dumps_plain(value: Any) -> bytes:
-    """Compact JSON as `dumps` without sorting, ten times faster, for large tables of plain values.
+    """Encode compact JSON as `dumps` without sorting, ten times faster, for large tables of plain values.
 
-    Values with integer or object keys, None, or sets take the ordinary way.
+    `dumps` encodes values with integer or object keys, None, or sets.
     """
     try:
         data = orjson.dumps(value)
@@ -468,7 +467,7 @@ def dumps_plain(value: Any) -> bytes:
 
 
 def dumps_standard(value: Any, *, sort_keys: bool = True) -> bytes:
-    """Compact JSON any parser reads: all keys quoted, non-ASCII characters escaped, None members left out."""
+    """Encode compact JSON for any parser: all keys quoted, non-ASCII characters escaped, None members omitted."""
     if not sort_keys:
         try:
             data = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
@@ -480,5 +479,5 @@ def dumps_standard(value: Any, *, sort_keys: bool = True) -> bytes:
 
 
 def dumps_pretty(value: Any, *, sort_keys: bool = False) -> bytes:
-    """JSON as RocketMQ's configuration files have it: tabs, one member a line, bare integer keys (store.md §15.1)."""
+    """Encode JSON as in RocketMQ's configuration files: tabs, one member a line, bare integer keys (store.md §15.1)."""
     return _Writer(sort_keys=sort_keys, pretty=True).bytes(value)

@@ -9,21 +9,21 @@ from tianzhou.errors import ProtocolError
 from tianzhou.limits import JSON_DEPTH, JSON_OBJECTS, JSON_REFERENCES
 
 MAX_DEPTH: Final = JSON_DEPTH.default
-"""Deepest nesting that is read and written; no body of RocketMQ has more than ten levels."""
+"""Maximum nesting that is decoded and encoded; no body of RocketMQ has more than ten levels."""
 FOREIGN_DEPTH: Final = 64
-"""Deepest nesting of a member whose shape is its sender's: what is around it when it is written fits in the rest."""
+"""Maximum nesting of a member whose shape its sender chooses. The object around it fits in the remaining levels."""
 
 
 def check_depth(value: Any, most: int = MAX_DEPTH, where: str = "JSON") -> None:
-    """Check that a value is not nested deeper than it may be; takes as long as it has members.
+    """Check that a value is not nested too deeply. The time grows with the number of its members.
 
     Args:
-        value: any value that was read.
-        most: levels of objects and arrays.
-        where: what it is, for the error text.
+        value: any decoded value.
+        most: maximum levels of objects and arrays.
+        where: name of the value in the error text.
 
     Raises:
-        ProtocolError: it is.
+        ProtocolError: the value is nested more deeply.
     """
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(most):
@@ -42,7 +42,7 @@ _REF_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 def follow(ref: str, root: Any) -> Any:
-    """The value at a path like `$.a.b[0]`, None when there is none."""
+    """Return the value at a path like `$.a.b[0]`; None when the path does not exist."""
     if ref[:1] != "$":
         return None
     value, at = root, 1
@@ -62,10 +62,10 @@ def follow(ref: str, root: Any) -> Any:
 
 
 def check_objects(data: bytes) -> None:
-    """Check a body before it is read: each of its objects takes a hundred bytes and a third of a microsecond.
+    """Check the number of objects in a body before it is decoded: each takes 100 bytes and a third of a microsecond.
 
     Raises:
-        LimitExceeded: it holds too many (`maxJsonObjects`); brackets in texts count, too.
+        LimitExceeded: the body has too many (`maxJsonObjects`); brackets in texts count, too.
     """
     found = data.count(b"[") + data.count(b"{")
     if found > JSON_OBJECTS.default:
@@ -73,10 +73,10 @@ def check_objects(data: bytes) -> None:
 
 
 def resolve(root: Any) -> None:
-    """Put referred values in place of references.
+    """Replace references by the values that they refer to.
 
-    Only values that hold no reference themselves are put in, so no value can come to contain itself. Who reads on
-    walks through what is referred to once for every reference, so all that together has a bound.
+    Only values without references are inserted, so no value can contain itself. Later code visits a referred value once
+    for every reference, so the total number of referred values has a limit.
     """
     references: list[tuple[Any, Any, str]] = []
     holders: set[int] = set()
@@ -112,7 +112,7 @@ def resolve(root: Any) -> None:
 
 
 def _size(value: Any, most: int) -> int:
-    """Number of values that a value consists of, itself included; counting ends above `most`."""
+    """Return the number of values in a value, including itself; stop counting above `most`."""
     found, level = 0, [value]
     while level and found <= most:
         found += len(level)

@@ -1,8 +1,8 @@
-"""Header fields by which a broker of ours says, at its registration, by what right it is the master (docs/adr/0024).
+"""Header fields of a registration in which one of our brokers states its right to be master (docs/adr/0024).
 
-A slave sends them empty, with term 0, so that name servers of ours know it as a broker of ours.
+A slave sends them empty, with term 0, so that our name servers recognize it as one of our brokers.
 
-Apache's name servers pass over fields that they do not know, and Apache's brokers send none of these.
+Apache's name servers ignore unknown fields, and Apache's brokers send none of these.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 OTHER_MASTER: Final = "tianzhouOtherMaster"
-"""Field of an answer to a registration of a broker of ours: address of the other living one of its name and id.
+"""Field of the answer to a registration: address of another living broker of ours with the same name and id.
 
-It is empty without another one. Apache's name servers do not send it, nor do older ones of ours to slaves.
+It is empty without such a broker. Apache's name servers do not send it. Older ones of ours do not send it to slaves.
 """
 _GROUP: Final = "tianzhouGroup"
 _GROUP_ID: Final = "tianzhouGroupId"
@@ -25,13 +25,13 @@ _LONGEST: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Mastership:
-    """Right by which a broker is the master; without a group also what a slave sends.
+    """Right of a broker to be master. A slave sends one without a group, too.
 
     Attributes:
-        group: name of its DLedger group; empty for a broker without one, and for one that does not lead.
+        group: name of its DLedger group; empty for a broker without a group, and for one that is not the leader.
         members: ids of the members in its `dLegerPeers`.
-        term: in which it leads the group; 0 without one.
-        group_id: identity of the group; empty while it has none.
+        term: term in which it leads the group; 0 without a group.
+        group_id: identity of the group; empty while the group has none.
     """
 
     group: str = ""
@@ -50,7 +50,7 @@ class Mastership:
 
 
 def mastership_of(fields: Mapping[str, str]) -> Mastership | None:
-    """Return what the fields of a registration say; None for one of Apache's brokers or of an older version of ours."""
+    """Return the mastership in the fields of a registration; None from Apache's brokers and older versions of ours."""
     term = fields.get(_TERM, "")
     if not (term.isascii() and term.isdigit()):
         return None

@@ -1,8 +1,8 @@
 """Header fields that carry names, by kind of name, and the check before a handler sees a request.
 
-A field is known by its name, so that a new request code is judged before anybody has thought of it; where a code means
-something else by a name, `_OF_CODE` says so. What is missing or empty is left to the handler: for some codes that is an
-answer of its own (docs/spec/traps.md, 23).
+The field's name determines its rule, so new request codes are checked as well. `_OF_CODE` has the exceptions: codes
+where a field has another meaning. The check passes missing and empty fields to the handler, because some codes have an
+answer of their own for them (docs/spec/traps.md, 23).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tianzhou.wire.fields import HOT_CODES, request_fields
 Answer = TypeVar("Answer")
 
 FREE: Final = None
-"""Stands for a text that names nothing: it is parsed, compared or handed on, and bounded by whoever does so."""
+"""Marks a text that is no name. Its reader parses, compares or forwards it and limits its length."""
 
 BY_FIELD: Final[Mapping[str, NameRule | None]] = {
     name: rule
@@ -55,9 +55,9 @@ BY_FIELD: Final[Mapping[str, NameRule | None]] = {
 """Every text field of a request header by its name."""
 
 _OF_CODE: Final[Mapping[int, Mapping[str, NameRule | None]]] = {
-    12: {"key": FREE},  # a message's key, of which only the hash counts
-    31002: {"writer": FREE, "attempt": FREE, "coordinator": FREE},  # judged where units are, with blank ones
-    105: {"topic": FREE},  # clients know "no route" only by TOPIC_NOT_EXIST, so the handler says it
+    12: {"key": FREE},  # a message's key; only its hash is used
+    31002: {"writer": FREE, "attempt": FREE, "coordinator": FREE},  # the handler of units checks these
+    105: {"topic": FREE},  # clients expect TOPIC_NOT_EXIST for "no route", so the handler checks the topic
 }
 _UNLISTED: Final = ("Owner",)
 """Fields that old clients add to requests of any code."""
@@ -65,7 +65,7 @@ _UNLISTED: Final = ("Owner",)
 
 @functools.cache
 def name_fields(code: int) -> tuple[tuple[str, NameRule], ...]:
-    """The header fields of a request code that are names, as they are called on the wire, and their rules."""
+    """Return the header fields of a request code that are names, by their names on the wire, with their rules."""
     special = _OF_CODE.get(code, {})
     texts = [(field.wire, field.name) for field in request_fields(code) if field.kind == "s"]
     texts += [(name, name) for name in _UNLISTED]
@@ -74,9 +74,9 @@ def name_fields(code: int) -> tuple[tuple[str, NameRule], ...]:
 
 
 def behind_names(code: int, handle: Callable[[Any, Command], Answer]) -> Callable[[Any, Command], Answer]:
-    """A handler that sees only requests whose names are names.
+    """Return a handler that gets only requests with valid names.
 
-    Sends and pulls are handed on as they are: their topics and groups are looked up, and judged where they come to be.
+    Sends and pulls are not checked here: their handlers look topics and groups up, and check new ones.
     """
     if code in HOT_CODES:
         return handle

@@ -16,13 +16,13 @@ MAX_BYTES: Final = PROPERTIES_BYTES.default
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> bytes:
-    """The property string; every pair is terminated, the last one too, and None values are left out.
+    """Encode a property string. A separator ends every pair, including the last one. None values are omitted.
 
     Args:
         properties: names to values. A value may contain U+0001, a name may not; neither may contain U+0002.
 
     Raises:
-        ClientError: a name or value holds a separator. The length (at most 32,767 bytes) is not checked here.
+        ClientError: a name or value has a separator. The length (at most 32,767 bytes) is not checked here.
     """
     parts = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
     text = "".join(parts)
@@ -43,7 +43,7 @@ def check_properties_size(size_bytes: int) -> None:
     """Check the length of a property string.
 
     Raises:
-        ClientError: it does not fit into its 16-bit length field.
+        ClientError: the string does not fit into its 16-bit length field.
     """
     if size_bytes > MAX_BYTES:
         raise ClientError(
@@ -52,7 +52,7 @@ def check_properties_size(size_bytes: int) -> None:
 
 
 def decode_properties(data: Octets) -> dict[str, str]:
-    """The pairs of a property string; the last occurrence of a name wins, malformed and empty pairs vanish.
+    """Decode a property string; the last pair of a name counts, malformed and empty pairs are dropped.
 
     Bytes that are no UTF-8 become U+FFFD, as in Java.
     """
@@ -66,7 +66,7 @@ def _needle(name: str) -> bytes:
 
 
 def get_property(raw: Octets, name: str) -> str | None:
-    """One property's value without parsing the others; None when it is absent or empty. The last one wins."""
+    """Return one property's value without parsing the others; None when absent or empty. The last pair counts."""
     data = raw if isinstance(raw, bytes) else bytes(raw)
     needle = _needle(name)
     end = len(data)

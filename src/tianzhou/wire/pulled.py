@@ -1,4 +1,4 @@
-"""Messages out of the records that a pull brings (wire.md §5)."""
+"""Decoder of messages from the records of a pull reply (wire.md §5)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties
 
 MAX_UNPACKED: Final = UNPACKED_BODY.default
-"""Default of the largest body that is unpacked, bytes."""
+"""Default maximum size of an unpacked body, in bytes."""
 _READER: Final = MessageReader(DeliveredMessage)
 
 
 class Allowance:
-    """Bytes and messages that the batches of one answer may still unpack to.
+    """Limits for the batches of one answer: bytes and messages that they may still unpack to.
 
     Args:
-        size_bytes: most bytes of unpacked batches together.
+        size_bytes: maximum bytes of all unpacked batches together.
     """
 
     __slots__ = ("entries", "size_bytes")
@@ -48,16 +48,17 @@ def to_message(
 ) -> list[MessageExt]:
     """Return the messages that a record delivers: one message, or the messages of an inner batch (wire.md §5).
 
-    The compressed bit is cleared, and a compressed body is unpacked when it is looked at (`PackedMessage`); the topic
-    is the stored one (`%RETRY%…` stays). A batch that cannot be taken apart comes as one message whose body raises.
+    The message does not have the compressed bit. A compressed body is unpacked at an access (`PackedMessage`). The
+    topic is the stored one, so `%RETRY%…` stays. A batch that cannot be decoded becomes one message whose body raises
+    an error.
 
     Args:
-        record: what a broker sent.
+        record: the record from a broker.
         broker_name: the broker that sent it.
-        limit_bytes: largest unpacked body that is accepted.
-        added: further properties, each by `pair_behind`.
-        allowance: what batches may take, when several records share it.
-        unpacked: counts the bodies that messages keep unpacked; by default that of the process.
+        limit_bytes: maximum size of an unpacked body.
+        added: further properties, each from `pair_behind`.
+        allowance: limits for batches that several records share.
+        unpacked: bound that counts the unpacked bodies of messages; by default the bound of the process.
     """
     sys_flag = record.sys_flag & ~COMPRESSED
     message = DeliveredMessage(
@@ -105,7 +106,7 @@ def _entries(record: Record, allowance: Allowance) -> list[tuple[int, memoryview
     if record.sys_flag & COMPRESSED:
         body = decompress(body, record.sys_flag, allowance.size_bytes)
         allowance.size_bytes -= len(body)
-    most, allowance.entries = allowance.entries, 0  # one batch too many is enough work for an answer
+    most, allowance.entries = allowance.entries, 0  # after a batch above the limit, decode no further batch
     entries = decode_batch(body, most)
     allowance.entries = most - len(entries)
     return entries
@@ -120,14 +121,14 @@ def decode_messages(
 ) -> list[MessageExt]:
     """Return all messages of a reply body, as `decode_records` and `to_message` together do, at half their cost.
 
-    The walk over a log is of no use here: it takes records only where they say they are, and leaves their bodies out.
+    The walk over a log cannot replace it: the walk accepts a record only at its own log offset, and omits bodies.
 
     Args:
-        buffer: the body of a pull reply; reading stops at the first bad record.
+        buffer: the body of a pull reply; decoding stops at the first corrupt record.
         broker_name: the broker that sent it.
-        limit_bytes: largest unpacked body that is accepted, and all batches of the reply together.
-        added: further properties of all messages, each by `pair_behind`.
-        unpacked: counts the bodies that messages keep unpacked; by default that of the process.
+        limit_bytes: maximum size of an unpacked body, and of all batches of the reply together.
+        added: further properties of all messages, each from `pair_behind`.
+        unpacked: bound that counts the unpacked bodies of messages; by default the bound of the process.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     messages: list[MessageExt] = []

@@ -1,7 +1,7 @@
-"""A unit of staged messages: the body of a stage request, and of its record in the log (docs/adr/0006).
+"""Codec of units of staged messages: bodies of stage requests, and of their records in the log (docs/adr/0006).
 
-Entries one behind the other: queue id, flag, sysFlag, three lengths, then topic, properties and body. No count, no
-frame; the body of a message is as it is to be stored, so compressed already when its sysFlag says so.
+A unit has consecutive entries: queue id, flag, sysFlag, three lengths, then topic, properties and body. It has no count
+and no frame. The body of a message is in its stored form, so it is compressed when its sysFlag has the compressed bit.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from tianzhou.records.checksum import Octets
 
 _HEAD: Final = Struct(">iiiiHH")  # queueId, flag, sysFlag, bodyLength, topicLength, propertiesLength
 OVERHEAD: Final = _HEAD.size
-"""Bytes of an entry besides its topic, properties and body."""
+"""Bytes of an entry without its topic, properties and body."""
 
 
 class StagedMessage(NamedTuple):
-    """A message, and the queue it goes to.
+    """A message and its target queue.
 
     Attributes:
-        topic: where it goes, as the servers know it.
-        queue_id: where in it.
+        topic: target topic, by the servers' name.
+        queue_id: target queue.
         flag: the user's flag.
         sys_flag: bits of wire.md §4.4.
         properties: the property string, with its unique key.
-        body: as it is stored.
+        body: the body as stored.
     """
 
     topic: str
@@ -39,12 +39,12 @@ class StagedMessage(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes it takes in a unit."""
+        """Bytes of the message in a unit."""
         return OVERHEAD + len(self.topic.encode()) + len(self.properties) + len(self.body)
 
 
 def encode_unit(messages: Iterable[StagedMessage]) -> bytes:
-    """The unit that holds the messages, in their order."""
+    """Encode messages as a unit, in their order."""
     parts: list[bytes] = []
     for topic, queue_id, flag, sys_flag, properties, body in messages:
         name = topic.encode()
@@ -53,10 +53,10 @@ def encode_unit(messages: Iterable[StagedMessage]) -> bytes:
 
 
 def decode_unit(unit: Octets) -> list[StagedMessage]:
-    """The messages a unit holds.
+    """Decode the messages of a unit.
 
     Raises:
-        ProtocolError: an entry does not fit; the text names its number and offset.
+        ProtocolError: an entry does not fit; the error names its number and offset.
     """
     data = bytes(unit)
     end = len(data)

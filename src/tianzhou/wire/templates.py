@@ -1,7 +1,7 @@
-"""Templates of request heads: the JSON that stays the same for one queue, with holes for what changes (wire.md §4, §6).
+"""Templates of request frames: the constant JSON of one queue, with gaps for variable parts (wire.md §4, §6).
 
-Most of what a send or a pull costs a client is its header, so everything that is the same for all requests of one queue
-is text already, and only the few numbers and properties that change are put in between.
+The header is most of a client's cost of a send or pull. So the parts that are the same for all requests of one queue
+are encoded once, and each frame inserts only the few numbers and properties that change.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LANGUAGE = LanguageCode.PYTHON.name
 
 
 def json_text(text: str) -> str:
-    """`text` as it stands between the quotes of a JSON string.
+    """Return a text escaped for a JSON string, without the quotes.
 
     Raises:
-        ClientError: it holds half of a surrogate pair, which has no UTF-8 form.
+        ClientError: the text has an unpaired surrogate, which has no UTF-8 form.
     """
     if _PLAIN(text):
         return text
@@ -39,7 +39,7 @@ def json_text(text: str) -> str:
 
 
 def properties_json(properties: Mapping[str, str]) -> str:
-    r"""A property string as JSON text: `name\u0001value\u0002`, repeated.
+    r"""Return a property string as JSON text: `name\u0001value\u0002`, repeated.
 
     Raises:
         ClientError: the string has more than 32,767 bytes.
@@ -52,10 +52,10 @@ def properties_json(properties: Mapping[str, str]) -> str:
 
 
 def plain_properties_json(unique_key: str, message: Message) -> str:
-    """As `properties_json`, quick: a message's unique key, tag and keys.
+    """As `properties_json`, faster, for only a message's unique key, tag and keys.
 
     Args:
-        unique_key: the message's.
+        unique_key: the message's unique key.
         message: a message without other properties.
 
     Raises:
@@ -74,18 +74,18 @@ def plain_properties_json(unique_key: str, message: Message) -> str:
 
 
 class SendTemplate:
-    """Builds send frames (code 310, or 320 for batches) for one queue.
+    """Encoder of send frames (code 310, or 320 for batches) for one queue.
 
     Args:
         group: the producer group.
-        queue: where the messages go.
-        default_topic: whose permissions a topic created on the fly takes over.
-        default_topic_queue_nums: how many queues such a topic gets.
-        topic: the queue's topic as the servers know it, when that differs: inside a namespace.
+        queue: the target queue.
+        default_topic: topic whose permissions an automatically created topic gets.
+        default_topic_queue_nums: number of queues of such a topic.
+        topic: the servers' name of the queue's topic, when it differs: inside a namespace.
         unit_mode: whether the producer works in unit mode.
 
     Attributes:
-        frames: as `frame` for messages that are sent by themselves, in a third of the time: the path of nearly all.
+        frames: encoder of single messages, as `frame` in a third of the time; nearly all sends use it.
     """
 
     __slots__ = ("_middle", "_start", "frames", "queue")
@@ -128,19 +128,19 @@ class SendTemplate:
         reconsume_times: int = 0,
         max_reconsume_times: int | None = None,
     ) -> bytes:
-        """A whole frame.
+        """Encode a whole frame.
 
         Args:
             opaque: the request's number.
-            born_ms: when the message was made.
+            born_ms: creation time of the message, ms.
             properties: from `properties_json`.
-            body: as sent, so compressed already; of a batch its encoding.
+            body: the body as sent: compressed if `sys_flag` has that bit; for a batch its encoding.
             flag: the user's flag.
             sys_flag: bits of wire.md §4.4.
             code: 310, 320 for a batch, or 325 for a reply.
-            oneway: whether no reply is wanted.
-            reconsume_times: of messages sent to a retry topic.
-            max_reconsume_times: of messages sent to a retry topic.
+            oneway: whether the broker sends no reply.
+            reconsume_times: number of retries of a message to a retry topic.
+            max_reconsume_times: maximum retries of a message to a retry topic.
         """
         limit = "" if max_reconsume_times is None else f'","l":"{max_reconsume_times}'
         header = (
@@ -153,16 +153,16 @@ class SendTemplate:
 
 
 class PullTemplate:
-    """Builds pull frames (code 11) for one queue.
+    """Encoder of pull frames (code 11) for one queue.
 
     Args:
         group: the consumer group.
         queue: the queue.
-        max_messages: at most so many.
-        max_bytes: at most so many bytes of records, None to say nothing of it.
-        subscription: sent along; None relies on the heartbeat.
-        sub_version: version of the subscription the heartbeat announced.
-        suspend_ms: how long the broker may wait for a message to come.
+        max_messages: maximum number of messages.
+        max_bytes: maximum bytes of records; None to send no maximum.
+        subscription: subscription to send; with None the broker uses that of the heartbeat.
+        sub_version: version of the subscription in the heartbeat.
+        suspend_ms: ms that the broker may hold the pull until a message arrives.
     """
 
     __slots__ = ("_before", "_between", "_end", "_flags")
@@ -196,7 +196,7 @@ class PullTemplate:
         self._end = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
 
     def frame(self, opaque: int, offset: int, commit_offset: int | None) -> bytes:
-        """The whole frame of a pull."""
+        """Encode the whole frame of a pull."""
         flags = self._flags if commit_offset is None else self._flags | COMMIT_OFFSET
         header = (
             f'{self._before}{offset}{self._between}{flags}","commitOffset":"{commit_offset or 0}"}},"flag":0,'

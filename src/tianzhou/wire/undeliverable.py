@@ -1,7 +1,7 @@
-"""Messages that a broker has set aside because it cannot deliver them, as they are in its log (docs/adr/0029).
+"""Records of messages that a broker set aside because it cannot deliver them (docs/adr/0029).
 
-A record of the topic `rmq_sys_UNDELIVERABLE`, queue 0, has the message as its body, as it was to be stored, and the
-reason in its properties. A record of queue 1 marks queue offsets of queue 0 as delivered.
+A record in queue 0 of the topic `rmq_sys_UNDELIVERABLE` has the message, in the form to be stored, as its body, and the
+reason in its properties. A record in queue 1 marks queue offsets of queue 0 as delivered.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ QUEUE: Final = 0
 MARK_QUEUE: Final = 1
 QUEUES: Final = 2
 MAX_REASON: Final = 500
-"""Characters of a reason that are stored."""
+"""Maximum characters of a stored reason."""
 MAX_MARKS: Final = 1_000
-"""Queue offsets in one mark."""
+"""Maximum queue offsets in one mark."""
 
 LEDGER: Final = "UNDELIVERABLE_LEDGER"
 REASON: Final = "UNDELIVERABLE_REASON"
 TARGET: Final = "UNDELIVERABLE_TOPIC"
 TARGET_QUEUE: Final = "UNDELIVERABLE_QUEUE"
 PLACE: Final = "UNDELIVERABLE_LOG_OFFSET"
-"""Commit-log offset of the record that could not be delivered, or of which the message is a copy."""
+"""Commit-log offset of the record that could not be delivered, or of the record that the message is a copy of."""
 NO_BODY: Final = "UNDELIVERABLE_BODY_LEFT"
-"""Present where the body was too large to be copied, and is in the log at `PLACE` alone."""
+"""Present when the body was too large to be copied; only the record at `PLACE` has the body."""
 MARK_TAG: Final = "d"
 
 
 class UndeliverableWalk(enum.StrEnum):
-    """A walk over a queue that set a message aside."""
+    """Task of a broker that set a message aside."""
 
     DELAY = "delay"
     RETRY = "retry"
@@ -40,21 +40,21 @@ class UndeliverableWalk(enum.StrEnum):
 
 
 class SetAsideMessage(msgspec.Struct, omit_defaults=True):
-    """A message as it was to be stored.
+    """A message that was set aside, in the form to be stored.
 
     Attributes:
-        topic: its topic; empty where the message names none.
+        topic: its topic; empty when the message names none.
         queue: queue of the topic.
-        body: body as stored; empty where it was too large to be copied.
+        body: body as stored; empty when it was too large to be copied.
         properties: property text as stored.
         flag: the producer's flag.
         sys_flag: system flag.
         born_timestamp: the producer's time, ms.
         born_host: the producer's address, 4 or 16 bytes.
         born_port: the producer's port.
-        reconsume_times: deliveries before.
+        reconsume_times: number of earlier deliveries.
         half_offset: log offset of the half message, or of the staged unit; 0 for none.
-        raw: bytes of a record that could not be read; the other fields are empty then.
+        raw: bytes of a record that could not be decoded; the other fields are empty then.
     """
 
     topic: str = ""
@@ -72,10 +72,10 @@ class SetAsideMessage(msgspec.Struct, omit_defaults=True):
 
 
 def kept_message(body: bytes) -> SetAsideMessage:
-    """Return the message that a record keeps, given its body.
+    """Decode the message of a record's body.
 
     Raises:
-        ValueError: the body is none of a message that was set aside.
+        ValueError: the body does not hold a message that was set aside.
     """
     try:
         return msgspec.msgpack.decode(body, type=SetAsideMessage)
@@ -84,6 +84,6 @@ def kept_message(body: bytes) -> SetAsideMessage:
 
 
 def marked(body: bytes) -> list[int]:
-    """Return the queue offsets that a mark names."""
+    """Return the queue offsets of a mark."""
     texts = body.decode("ascii", "replace").split(",")
     return [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 20]

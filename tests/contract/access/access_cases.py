@@ -1,6 +1,6 @@
-"""Rule files of RocketMQ 4.x with oddities, changes of such files, and policies of 5.3 whose entries compete.
+"""Unusual rule files of RocketMQ 4.x, changes of such files, and policies of 5.3 with competing entries.
 
-The same cases are given to Apache's classes, whose answers are recorded, and to ours.
+Apache's classes, whose answers are recorded, and ours decide the same cases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KEY, SECRET = "appUser1", "appSecret1"
 OUTSIDE = "192.168.0.1"
 _HEAD = f"accounts:\n- accessKey: {KEY}\n  secretKey: {SECRET}\n"
 OF_ADDRESS = _HEAD
-"""An account whose further lines follow."""
+"""Beginning of an account; its further lines follow."""
 
 
 class Question(NamedTuple):
@@ -26,7 +26,7 @@ class Question(NamedTuple):
         code: request code.
         fields: header fields.
         key: access key; empty for an unsigned request.
-        secret: what it is signed with.
+        secret: secret of the signature.
     """
 
     ip: str
@@ -55,15 +55,15 @@ def pull(topic: str, group: str) -> Question:
 ADMINISTER = Question(OUTSIDE, 17, (("topic", "made"),), KEY, SECRET)
 UNSIGNED = Question(OUTSIDE, 10, (("topic", "orders"),))
 OFTEN = (send("orders"), send("other"), pull("orders", "cg"), ADMINISTER, UNSIGNED)
-"""Questions that most files are tried with."""
+"""Requests that are tried with most files."""
 
 
 class File(NamedTuple):
-    """A rule file as a server finds it at its start.
+    """A rule file at a server's start.
 
     Attributes:
         text: its text; None for no file.
-        questions: requests that are sent then.
+        questions: requests after the start.
     """
 
     text: str | None
@@ -172,7 +172,7 @@ FILES: dict[str, File] = {
     "a version of texts": File(f"{_HEAD}  defaultTopicPerm: PUB\ndataVersion: [{{counter: '1', timestamp: '5'}}]\n"),
     "UTF-16": File(_HEAD + "  defaultTopicPerm: PUB\n"),
 }
-"""Rule files by what is odd about them. The last one is written in UTF-16."""
+"""Rule files by their peculiarity. The last one is written in UTF-16."""
 
 PATTERNS = (
     "127.0.0.1", "127.0.*.1", "127.*.0.1", "*.0.0.1", "127.0.0.*", "127.0.0.1-20", "127.0.1-5.9", "127.0.1-5.*",
@@ -188,7 +188,7 @@ ADDRESSES = (
     "127.0.0.0", "127.0.0.1", "127.0.0.9", "127.0.0.20", "127.0.5.1", "127.0.5.9", "127.9.0.1", "10.0.0.1",
     "fe80:0:0:0:0:0:0:1", "fe80:0:0:0:0:0:0:20", "fe80:0:0:0:0:0:5:20", "0:0:0:0:0:0:5:7",
 )  # fmt: skip
-"""Addresses, as Java's servers print them, that each pattern is tried with."""
+"""Addresses, in the format of Java's servers, that are tried with each pattern."""
 
 
 class Change(NamedTuple):
@@ -196,7 +196,7 @@ class Change(NamedTuple):
 
     Attributes:
         before: texts at the start, by path.
-        after: texts of the files that are changed then; None deletes one.
+        after: texts of the changed files; None deletes one.
     """
 
     before: dict[str, str]
@@ -231,7 +231,7 @@ CHANGES: dict[str, Change] = {
     ),
     "a new file is broken, the other revokes": Change({MAIN: _PUB}, {MORE: "[", MAIN: "accounts: []\n"}),
 }
-"""Changes by what happens."""
+"""Changes by their description."""
 ASKED_AFTER = send("orders")
 
 RESOURCE, ACTION = "Topic:orders", "Pub"
@@ -240,7 +240,7 @@ ENTRIES = tuple(
     for resource in (RESOURCE, "Topic:ord*", "Topic:orde*", "Topic:*", "*")
     for decision in ("Allow", "Deny")
 )
-"""Entries of policies that are all for the resource."""
+"""Entries of policies that all apply to the resource."""
 
 
 def policies() -> Iterator[tuple[str, ...]]:
@@ -250,5 +250,5 @@ def policies() -> Iterator[tuple[str, ...]]:
 
 
 def orders(entries: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the entries in every order in which they can have been made."""
+    """Yield the entries in every possible order of creation."""
     yield from permutations(entries)

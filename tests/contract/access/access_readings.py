@@ -1,4 +1,4 @@
-"""What our rules make of the cases of `access_cases`."""
+"""Decisions of our rules on the cases of `access_cases`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ UTF_16 = "UTF-16"
 
 
 def encoded(name: str, text: str) -> bytes:
-    """Return a file as it is written."""
+    """Return a file's bytes."""
     return text.encode("utf-16" if name == UTF_16 else "utf-8")
 
 
 def write(folder: Path, path: str, content: bytes | None) -> None:
-    """Write a file below a server's home, readable by its owner alone; None deletes it."""
+    """Write a file in a server's home, readable by its owner alone; None deletes it."""
     file = folder / path
     file.parent.mkdir(parents=True, exist_ok=True)
     if content is None:
@@ -51,7 +51,7 @@ def rules_of(folder: Path) -> PlainFiles:
 
 
 def is_let_in(rules: PlainFiles, question: Question) -> bool:
-    """Whether the rules take a request."""
+    """Whether the rules accept a request."""
     fields = dict(question.fields)
     if question.key:
         fields["AccessKey"] = question.key
@@ -64,7 +64,7 @@ def is_let_in(rules: PlainFiles, question: Question) -> bool:
 
 
 def read_file(folder: Path, name: str) -> dict[str, Any]:
-    """Return whether a server starts with a file, what it answers then, and its warnings."""
+    """Return whether a server starts with a file, its decisions, and its warnings."""
     file = cases.FILES[name]
     if file.text is not None:
         write(folder, cases.MAIN, encoded(name, file.text))
@@ -78,7 +78,7 @@ def read_file(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_one_pattern(pattern: str) -> dict[str, Any]:
-    """Return whether a pattern can be read, and which of the addresses it means."""
+    """Return whether a pattern is valid, and which of the addresses match it."""
     try:
         addresses, oddity = read_pattern(pattern)
     except ConfigError as error:
@@ -87,7 +87,7 @@ def read_one_pattern(pattern: str) -> dict[str, Any]:
 
 
 def after_change(folder: Path, name: str) -> bool:
-    """Whether the account of the beginning is still let in after a change."""
+    """Whether the account of the beginning is still accepted after a change."""
     change = cases.CHANGES[name]
     for path, text in change.before.items():
         write(folder, path, text.encode())

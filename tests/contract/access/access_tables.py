@@ -1,4 +1,4 @@
-"""Recorded readings of Apache's servers, and where ours differ from them, each with its reason.
+"""Recorded decisions of Apache's servers, and the differences of ours, each with its reason.
 
 `tests/interop/apache_servers/test_access_rules_vs_apache.py` records and compares them, and
 `tests/form/access_matrix.py` prints them.
@@ -50,17 +50,17 @@ def _recorded(name: str) -> Any:
 
 
 def files() -> dict[str, Any]:
-    """Return what 4.9.7 makes of each file."""
+    """Return the decisions of 4.9.7 for each file."""
     return dict(_recorded("access-files-4.9.7"))
 
 
 def patterns() -> dict[str, Any]:
-    """Return what 4.9.7 makes of each pattern."""
+    """Return the decisions of 4.9.7 for each pattern."""
     return dict(_recorded("access-patterns-4.9.7"))
 
 
 def changes() -> dict[str, bool]:
-    """Return whether 4.9.7 still lets the account in after each change."""
+    """Return whether 4.9.7 still accepts the account after each change."""
     return dict(_recorded("access-changes-4.9.7"))
 
 
@@ -70,7 +70,7 @@ def policies() -> dict[str, str]:
 
 
 def stricter_because(entries: tuple[str, ...]) -> str:
-    """Return why ours refuse with entries with which 5.3.3 allows in every order; empty when there is no reason."""
+    """Return the reason why ours refuse with entries with which 5.3.3 allows in every order; empty without a reason."""
     resources = [entry.partition("=")[0] for entry in entries]
     if len(set(resources)) < len(resources):
         return "two entries for one resource"

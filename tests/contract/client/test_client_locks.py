@@ -1,4 +1,4 @@
-"""Orderly consumers with brokers that refuse, lose and forget locks."""
+"""Orderly consumers with brokers that refuse, lose and drop locks."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.runner.with_args(within(20))
 
 
 class Locks:
-    """Grants and takes back locks as a test wants; notes what was asked."""
+    """Grants and revokes locks as a test wants; records the requests."""
 
     def __init__(self, broker, *, grants=True) -> None:
         self.grants = grants
@@ -42,7 +42,7 @@ class Locks:
 
 
 def lose_the_queue(broker) -> None:
-    """A member that sorts first takes the only queue."""
+    """Let a member that sorts first take the only queue."""
     broker.consumer_ids.insert(0, "!")
     broker.connections[0].invoke_oneway(Command(40, fields=write_header(40, consumer_group="G")))
 
@@ -54,7 +54,7 @@ async def test_nothing_is_read_before_the_lock_and_all_is_freed_in_order_at_the_
         await until_async(lambda: len([one for one in locks.locked if one]) >= 2, "it asks again and again")
         assert not broker.pulls()
         assert MessageQueue("T", broker.name, 0) not in consumer.assignment
-        # What another member stores before it frees the lock is where ours begins.
+        # Our consumer begins at the offset that the other member stores before it releases the lock.
         broker.offsets["T", 0] = 7
         locks.grants = True
         await until_async(lambda: broker.pulls(), "it pulls")
@@ -106,7 +106,7 @@ async def test_a_lost_lock_begins_the_queue_again_and_never_two_handlers(cluster
         assert seen == [0]
         gate.set()
         await until_async(lambda: seen == [0, 5], "only then the next handler begins")
-    # What was in hand when the lock was lost stores no offset.
+    # A message in process when the lock was lost stores no offset.
     assert broker.offsets["T", 0] == 6
 
 
@@ -149,7 +149,7 @@ async def test_a_queue_is_given_up_when_its_handler_has_ended(cluster, broker):
         assert (info.dropped, info.locked) == (True, True)
         gate.set()
         await until_async(lambda: locks.unlocked, "the lock is freed")
-        # The one that was in hand counts, the next is left to the new owner.
+        # The message in process counts, the next one is left to the new owner.
         assert (seen, broker.offsets["T", 0]) == ([0], 1)
         assert broker.codes().index(15) < broker.codes().index(42)
 
@@ -183,7 +183,7 @@ async def test_a_lock_granted_without_our_hearing_of_it_is_freed(cluster, broker
     def fail_once(command):
         queues = LOCK_REQUEST.loads(command.body).queues
         if any(queue.topic == "T" for queue in queues):
-            broker.consumer_ids.insert(0, "!")  # meanwhile the queue has become another member's
+            broker.consumer_ids.insert(0, "!")  # meanwhile the queue belongs to another member
             broker.answers[41] = grant
             return command.reply(1, "granted, but the answer got lost")
         return grant(command)

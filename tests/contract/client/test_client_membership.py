@@ -1,4 +1,4 @@
-"""Our consumer joins its group, meets changes of members, leaves, and answers its broker."""
+"""A consumer of ours in its group: it joins, reacts to changes of members, leaves, and answers its broker."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ async def test_a_consumer_announces_itself_before_it_pulls_and_takes_its_leave(c
     (data,) = HEARTBEAT.loads(broker.bodies_of(34)[0]).consumers
     assert (data.group_name, [s.topic for s in data.subscription_data_set]) == ("G", ["%RETRY%G", "T"])
     assert data.subscription_data_set[1].tags_set == {"A", "B"}
-    # The offsets are stored, and confirmed, before the others may take the queues.
+    # The offsets are stored and confirmed before other members may take the queues.
     assert broker.offsets["T", 0] == 7
     assert codes[-1] == 35
     last_commit = [c for c in broker.requests if c.code == 15][-1]
@@ -107,11 +107,11 @@ async def test_a_result_does_not_count_once_the_queue_is_lost(cluster, broker):
     async with consumer:
         broker.deliver(record("T", 0))
         await started.wait()
-        # A member that sorts first takes the only queue.
+        # Let a member that sorts first take the only queue.
         broker.consumer_ids.insert(0, "!")
         broker.connections[0].invoke_oneway(Command(40, fields=write_header(40, consumer_group="G")))
         queue = MessageQueue("T", broker.name, 0)
-        # Handlers that end in a moment still count; this one does not.
+        # Handlers that end soon still count; this one does not.
         await until_async(lambda: queue not in consumer.running_info().mq_table, "it is lost")
         await until_async(lambda: broker.asked(15), "its offset is stored")
         gate.set()

@@ -1,4 +1,4 @@
-"""Clients held wrong: each mistake is met at once, by a text that names it and what to do instead."""
+"""Misuse of clients: each mistake raises an error immediately, whose text names the mistake and the correct call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets on their way to brokers that lose, refuse or move them."""
+"""Commits of offsets to brokers that lose, refuse or change them."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.runner.with_args(within(20))
 
 
 def forgetful_at_first(broker):
-    """As Apache's broker: commits that come while the table of a group is begun can be lost."""
+    """Let the broker lose the first commits of a group, like Apache's broker while it creates the group's table."""
     table: dict[int, int] = {}
     beginning = 0
 
@@ -75,15 +75,15 @@ async def test_a_share_of_queues_that_is_lost_leaves_what_is_done():
         broker.consumer_ids.insert(0, "!")
         consumer.instance.consumer("G").wake_rebalance()
         await until_async(lambda: not consumer.assignment, "it has lost the queue")
-        # The message of the last poll may still be worked on, the one before is done.
+        # The message of the last poll may still be in process, the one before is done.
         await until_async(lambda: broker.offsets["T", 0] == 4, "that is stored")
 
 
-# --- queues that change hands ----------------------------------------------------------------------------------------
+# --- queues that change owners ----------------------------------------------------------------------------------------
 
 
 def take_away(broker):
-    """A member that sorts first takes the only queue, and ours is notified that the group has changed."""
+    """Let a member that sorts first take the only queue, and notify ours that the group has changed."""
     broker.consumer_ids.insert(0, "!")
     broker.connections[0].invoke_oneway(Command(40, fields=write_header(40, consumer_group="G")))
 
@@ -93,7 +93,7 @@ def known(consumer):
 
 
 async def test_what_is_done_is_stored_as_soon_as_the_group_changes(cluster, broker):
-    """The others need not wait until we know which queues are theirs."""
+    """The others need not wait until we know our queues."""
     broker.offsets["T", 0] = 0
     consumer, seen = noting(cluster, persist_consumer_offset_interval_ms=60_000)
     async with consumer:
@@ -116,7 +116,7 @@ async def test_what_is_done_is_stored_as_soon_as_the_group_changes(cluster, brok
 
 
 async def polled_twice(broker, consumer):
-    """Have a consumer hold T's only queue, at 3 as far as is stored, and poll messages 3 and 4 of it, one by one."""
+    """Let a consumer own T's only queue, with stored offset 3, and poll its messages 3 and 4, one by one."""
     consumer.subscribe("T")
     await until_async(lambda: consumer.assignment, "it has the queue")
     for offset in (3, 4):
@@ -125,7 +125,7 @@ async def polled_twice(broker, consumer):
 
 
 async def test_a_polling_member_stores_what_is_done_as_soon_as_the_group_changes():
-    """The others need not wait until we know which queues are theirs."""
+    """The others need not wait until we know our queues."""
     async with (
         one_broker(offset=3) as (cluster, broker),
         PullConsumer("G", cluster.address, pull_batch_size=1) as consumer,
@@ -194,11 +194,11 @@ async def test_handlers_that_end_in_a_moment_are_waited_for(cluster, broker):
         await until_async(lambda: not known(consumer), "it is given up")
         assert broker.offsets["T", 0] == 2
         assert not [one for one in broker.requests if one.code == 15][-1].is_oneway
-    assert seen == [0, 1]  # what nobody had begun is left to the other
+    assert seen == [0, 1]  # messages that were not begun are left to the other member
 
 
 def late_with_pulls(broker):
-    """As Apache's broker can be, which has other threads for pulls than for commits: a pull's commit comes last."""
+    """Let a pull's commit arrive last, as at Apache's broker, whose pulls and commits have different threads."""
     waiting: list[int] = []
 
     def pull(command):

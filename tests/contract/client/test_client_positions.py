@@ -1,4 +1,4 @@
-"""Where our consumers begin, and brokers that correct or reset their offsets."""
+"""Start positions of our consumers, and brokers that correct or reset their offsets."""
 
 import asyncio
 

@@ -150,7 +150,7 @@ async def test_many_senders_share_one_route_query():
 @pytest.mark.parametrize("trouble", [refusing(14, "it is a slave"), silent], ids=["refuses", "hangs"])
 @pytest.mark.parametrize("chosen", [False, True], ids=["any-queue", "chosen-queue"])
 async def test_a_new_master_is_found_although_the_former_one_lives(trouble, chosen):
-    """Its connection does not break: without a look for the route sends would fail for pollNameServerInterval, 30 s."""
+    """Its connection stays open: without a route refresh, sends would fail for pollNameServerInterval, 30 s."""
     async with ScriptedCluster(2) as cluster:
         former, new = cluster.brokers
         cluster.brokers = [former]

@@ -1,4 +1,4 @@
-"""Messages that a handler failed go back to their broker, or wait here when nobody takes them."""
+"""Messages that a handler failed are sent back to their broker, or wait in the client when no broker accepts them."""
 
 import pytest
 from scripted import record, refusing, within
@@ -84,5 +84,5 @@ async def test_what_no_broker_takes_back_keeps_what_its_handler_wants(cluster, b
         await until_async(lambda: broker.asked(310), "it is sent")
     (sent_again,) = broker.asked(310)
     delay = decode_properties(sent_again.properties.encode())["DELAY"]
-    # A broker makes a dead letter of what was tried more often than the request says.
+    # A broker makes a dead letter of a message with more attempts than the request allows.
     assert (sent_again.reconsume_times, sent_again.max_reconsume_times, delay) == told

@@ -70,7 +70,7 @@ async def test_a_broker_is_greeted_again_over_a_new_tunnel(namesrv: str) -> None
             await producer.send(Message(topic, b"one"))
             await until_async(lambda: seen == [b"one"], "the first came")
             for connection in list(consumer.instance.remoting.group.connections):
-                assert str(connection) in proxy.asked  # it goes by the server's address, not the proxy's
+                assert str(connection) in proxy.asked  # it is named by the server's address, not the proxy's
                 connection.abort()
             await producer.send(Message(topic, b"two"))
             await until_async(lambda: seen == [b"one", b"two"], "the second came")

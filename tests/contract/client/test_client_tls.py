@@ -1,4 +1,4 @@
-"""Our client over TLS against our own servers that take nothing else."""
+"""Our client over TLS against our own servers that accept only TLS."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def context(authority: Authority, *, host_names: bool = False) -> ssl.SSLContext
 
 @pytest.fixture(scope="module")
 def namesrv(shared_loop: SharedLoop, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the address of a name server that accepts TLS connections only, as its broker does."""
+    """Return the address of a name server that accepts TLS connections only; so does its broker."""
     return shared_loop.open(enforcing(tmp_path_factory.mktemp("servers")))
 
 
@@ -161,7 +161,9 @@ async def test_a_server_knows_its_clients_by_their_certificates(tmp_path: Path) 
 async def test_who_lives_through_a_change_of_certificates_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both authorities are trusted while certificates change, as one does it; the old one's is then no longer seen."""
+    """Both authorities are trusted while certificates change, as in a real rotation; in the end the old one is not in
+    use.
+    """
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     settings = certified(old)
     both = context(old)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.runner.with_args(within(100))
 
 
 class Commits:
-    """Commits of topic T: each is answered when the test says so."""
+    """Commits of topic T, whose replies the test sends."""
 
     def __init__(self, broker):
         self.open = asyncio.Event()

@@ -66,7 +66,7 @@ async def test_a_broker_that_is_alone_is_asked_again_after_pauses_and_not_in_a_r
 async def test_a_round_sends_again_at_once_only_where_another_broker_can_take_the_message(
     monkeypatch: pytest.MonkeyPatch, brokers: int, sends: int
 ) -> None:
-    # The pause behind the first round is longer than the whole send may take, so there is no second round.
+    # The pause after the first round is longer than the send's time limit, so there is no second round.
     monkeypatch.setattr(durable, "FIRST_PAUSE_MS", durable.LONGEST_PAUSE_MS)
     async with (
         ScriptedCluster(brokers) as cluster,

@@ -1,4 +1,4 @@
-"""The kinds of connections that `@once` takes, for `once_suite`."""
+"""The kinds of connections that `@once` supports, for `once_suite`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.testing.clock import VirtualClock
 
 Work = Callable[..., Any]
-"""The work of a handler: gets the message, or the list of them, a function that executes SQL on the connection of the
-handler, and the handler's context."""
+"""The work of a handler: gets the message, or the list of them, a function that executes SQL on the handler's
+connection, and the handler's context.
+"""
 QUEUE = MessageQueue("T", "b", 0)
 WINDOW_S = 3_600
 _numbers = itertools.count()
@@ -29,7 +30,7 @@ def message(key: str) -> MessageExt:
 
 
 def insert(one: MessageExt, do: Callable[..., Any]) -> None:
-    """The work of most tests: one row a message."""
+    """Insert one row a message, the work of most tests."""
     do("INSERT INTO work (message) VALUES (:message)", message=one.msg_id)
 
 
@@ -50,9 +51,9 @@ class Kind:
     """A kind of connection to one database.
 
     Attributes:
-        connect: returns a DB-API connection, for the test's own look-ups too.
-        make: makes what `DatabaseIds` gets; by default `connect` itself.
-        autocommit: makes the same with connections that commit each statement.
+        connect: returns a DB-API connection, also for the test's own queries.
+        make: returns the argument of `DatabaseIds`; by default `connect` itself.
+        autocommit: returns the same with connections that commit each statement.
         is_async: whether handlers are coroutine functions.
         may_fail: whether the isolation level ends one of two concurrent transactions with an error.
     """
@@ -92,7 +93,7 @@ class Kind:
         return int(self.query(f"SELECT count(*) FROM {self.table}")[0][0])
 
     def database(self, *, autocommit: bool = False) -> Any:
-        """Make what `DatabaseIds` gets."""
+        """Return the argument of `DatabaseIds`."""
         made = self.autocommit() if autocommit else self.connect if self.make is None else self.make()
         self._made.append(made)
         return made
@@ -122,14 +123,14 @@ class Kind:
         return consume
 
     def call(self, handler: Callable[..., Any], argument: Any, context: ConsumeContext | None = None) -> Any:
-        """Call a handler as a consumer does."""
+        """Call a handler like a consumer."""
         context = context or ConsumeContext(QUEUE)
         if self.is_async:
             return self._runner.run(handler(argument, context))
         return handler(argument, context)
 
     def call_at_once(self, handlers: list[Callable[..., Any]], argument: Any) -> list[Any]:
-        """Call handlers at the same time and return what they returned or raised."""
+        """Call handlers concurrently and return their results or errors."""
         context = ConsumeContext(QUEUE)
         if self.is_async:
 

@@ -107,7 +107,7 @@ def of_a_list_only_new_messages_are_processed(kind: Kind) -> None:
     context = ConsumeContext(QUEUE)
     kind.call(handler, [message(key) for key in "ACBD"], context)
     assert seen.pop() == ["C", "D"]
-    assert context.ack_index == 2  # D comes again, and only D
+    assert context.ack_index == 2  # D is repeated, and only D
     kind.call(handler, [message("C"), message("D")])
     assert seen.pop() == ["D"]
     with pytest.raises(ValueError, match="no"):
@@ -120,11 +120,11 @@ def of_a_list_only_new_messages_are_processed(kind: Kind) -> None:
 
 @check
 def of_deliveries_at_the_same_time_one_is_processed(kind: Kind) -> None:
-    ids = [kind.store() for _ in range(3)]  # as three processes, one of which makes the table
+    ids = [kind.store() for _ in range(3)]  # as three processes, one of which creates the table
     handlers = [kind.handler(work_of_one, store) for store in ids for _ in range(2)]
     for number in range(5):
         one = message(f"M{number}")
-        # A driver's error (a deadlock, a lock that is waited for too long) has the message come again.
+        # After a driver's error (a deadlock, a lock timeout) the message is repeated.
         while any(isinstance(outcome, Exception) for outcome in kind.call_at_once(handlers, one)):
             pass
     assert kind.done() == [f"M{number}" for number in range(5)]
@@ -230,7 +230,7 @@ def a_handler_cannot_end_the_transaction(kind: Kind) -> None:
         for swallow in (False, True):
             handler = _ending(kind, end, swallow=swallow)
             if swallow and not kind.is_async and kind.make is None:
-                continue  # a DB-API connection refuses the call, and nothing has happened
+                continue  # a DB-API connection refuses the call, without any effect
             with pytest.raises(ClientError, match=r"called commit|called rollback"):
                 kind.call(handler, message("A"))
             assert (kind.done(), kind.count_ids()) == ([], 0)
@@ -266,7 +266,7 @@ def _ending(kind: Kind, end: Callable[[Any], Any], *, swallow: bool) -> Callable
 @check
 def a_commit_in_sql_is_reported(kind: Kind) -> None:
     if kind.make is not None:
-        return  # SQLAlchemy does not see it
+        return  # SQLAlchemy does not notice it
 
     def work(one: Any, do: Any, _context: Any) -> None:
         insert(one, do)

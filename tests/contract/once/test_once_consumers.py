@@ -1,4 +1,6 @@
-"""Consumers of each kind with `@once` book a message once that comes again after a failure or to another group."""
+"""Consumers of each kind with `@once` book a message once, also when it is redelivered after a failure or to another
+group.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ async def test_what_comes_again_is_booked_once(
     ledger = Ledger(tmp_path / "ledger.db")
     async with Producer(fresh("P"), namesrv) as producer:
         await send_numbers(producer, topic, MESSAGES)
-    for _ in range(2):  # the second group gets all again, as a group does whose offsets are lost
+    for _ in range(2):  # the second group gets all again, like a group with lost offsets
         acknowledged: set[bytes] = set()
         consumer = PushConsumer(
             fresh("G"), namesrv, consume_from_where=FIRST, consume_hooks=[noting(acknowledged)], **options

@@ -1,4 +1,4 @@
-"""`@once` with a real Redis as its cache, which is killed while messages come."""
+"""`@once` with a real Redis as its cache, which is killed while messages arrive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_redis_answers_first_and_may_go_away(tmp_path: Path) -> None:
         handler = kind.handler(lambda one, do, _: insert(one, do), ids, cache=cache)
         kind.call(handler, message("A"))
         kind.query(f"ALTER TABLE {kind.table} RENAME TO elsewhere")
-        assert kind.call(handler, message("A")) is None  # the cache knows, and the database is not asked
+        assert kind.call(handler, message("A")) is None  # the cache has it, so the database is not queried
         kind.query(f"ALTER TABLE elsewhere RENAME TO {kind.table}")
         server.kill()
         with LogLines("tianzhou.client.consumer.once.first_cache") as lines:

@@ -1,4 +1,4 @@
-"""The outbox in Redis: whose stream it is, and a Redis that is away, full, or has lost its data."""
+"""The outbox in Redis: ownership of the stream, and a Redis that is down, full, or has lost its data."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_another_producer_waits_for_a_killed_one_and_shuts_out_one_that_hu
             await call
     assert [frame.payload for frame in await other.peek(1_000)] == [b"first"]
     await hung.close()
-    await other.append([b"second"])  # the other one's end has not taken its lease
+    await other.append([b"second"])  # the other one's end has not released its lease
     assert other.count == 2
     await other.close()
 

@@ -1,4 +1,4 @@
-"""Attempts of rows.py that are requests: for what others have, at every port, and answers that are forged."""
+"""The attempts of rows.py that are requests: for the data of others, at every port, and forged replies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 @functools.cache
 def clashing_key(topic: str, other: str, key: str) -> str:
-    """A key that has, with one topic, the hash that another key has with another topic."""
+    """Return a key that has, with one topic, the hash that another key has with another topic."""
     wanted, modulus = index_hash(other, key), 1 << 32
     heads = {
         java_hash(f"{topic}#{head}") * 31**4 % modulus: head
@@ -69,7 +69,7 @@ def _handed_on(stage: Stage) -> Outcome:
 
 
 def end_transaction(stage: Stage, fields: Fields, who: str = WORKER) -> Outcome:
-    """What comes of rolling back the half message of `secret`."""
+    """Return the outcome of rolling back the half message of `secret`."""
     place, offset = stage.half
     usual = {
         "producerGroup": "owner", "tranStateTableOffset": str(offset), "commitLogOffset": str(place),
@@ -79,7 +79,7 @@ def end_transaction(stage: Stage, fields: Fields, who: str = WORKER) -> Outcome:
 
 
 def heartbeat_body(group: str, topic: str, client_id: str = "c") -> bytes:
-    """A heartbeat of one consumer."""
+    """Return the heartbeat of one consumer."""
     subscription = {"topic": topic, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 1}
     consumer = {
         "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",

@@ -1,7 +1,7 @@
-"""Attempts to get around access control, and what comes of them: the rows of docs/reference/bypass.md.
+"""Attempts to get around access control, and their outcomes: the rows of docs/reference/bypass.md.
 
-Nothing here is a test: the rows are run by test_access_bypass.py at servers with accounts of 4.x and at servers with
-users of 5.3, and `PYTHONPATH=src:tests/fault python -m bypass.rows` prints the page.
+This file has no tests: test_access_bypass.py runs the rows at servers with accounts of 4.x and at servers with users of
+5.3, and `PYTHONPATH=src:tests/fault python -m bypass.rows` prints the page.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PAGE = ROOT / "docs" / "reference" / "bypass.md"
 
 ORDERS = SHORT | {"b": "orders"}
 MADE = signed(ORDERS, b"x")
-"""A send to `orders` as it may be."""
+"""A permitted send to `orders`."""
 _REPLAY = "as with RocketMQ: nothing in a signature says when, where or for what it was made; TLS keeps it from others"
 _LAST = "the last one is signed, checked and used"
 _GOOD = frame(310, MADE, b"x")
@@ -69,7 +69,7 @@ def _captured(stage: Stage) -> Outcome:
 
 
 def _as_root() -> dict[str, str]:
-    """Signed in the administrator's name with the worker's secret."""
+    """Return fields signed in the administrator's name with the worker's secret."""
     fields = ORDERS | {"AccessKey": ROOT_USER}
     return fields | {"Signature": signature(fields, b"x", PASSWORDS["worker-a"])}
 
@@ -109,7 +109,7 @@ _KEYS = {
 
 
 def _under(key: str) -> bytes:
-    # Not by the codec, which makes no headers so long.
+    # Built here, because the codec makes no headers of this length.
     return json_frame(310, [*(MADE | {"AccessKey": key}).items()], b"x")
 
 
@@ -207,17 +207,17 @@ SECTIONS: Mapping[str, Section] = {
 
 
 def attempts() -> list[Attempt]:
-    """All that are made at servers of both kinds."""
+    """Return all attempts at servers of both kinds."""
     return [row for rows in SECTIONS.values() for row in rows if isinstance(row, Attempt)]
 
 
 def elsewhere() -> list[Elsewhere]:
-    """All that other tests make."""
+    """Return all attempts in other tests."""
     return [row for rows in SECTIONS.values() for row in rows if isinstance(row, Elsewhere)]
 
 
 def page() -> str:
-    """docs/reference/bypass.md."""
+    """Return the text of docs/reference/bypass.md."""
     lines = [
         "# Attempts to get around access control",
         "",

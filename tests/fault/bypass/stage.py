@@ -1,4 +1,4 @@
-"""Who attacks access control, with what frames, and what comes of them; the attempts are in rows.py."""
+"""Attackers of access control, their frames, and the outcomes; the attempts are in rows.py."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ANSWER_LIMIT_S = 10
 
 ROOT_USER: Final = "administrator"
 WORKER: Final = "worker-a"
-"""May send to `orders`, and consume it with the group `billing`."""
+"""Account that may send to `orders`, and consume it with the group `billing`."""
 READER: Final = "reader-a"
-"""May send to and consume all topics with all groups, but for the topic `secret`."""
+"""Account that may send to and consume all topics with all groups, except for the topic `secret`."""
 LEAVER: Final = "leaver-a"
-"""As the worker, until it is deleted."""
+"""Account with the worker's permissions, until it is deleted."""
 PASSWORDS: Final = {name: f"{name}-secret" for name in (ROOT_USER, WORKER, READER, LEAVER)}
 CROWN: Final = b"the crown jewels"
-"""The message of `secret`, which no attempt may bring to light."""
+"""The message of `secret`, which no attempt may reveal."""
 REFUSED, CLOSED, SILENT, SERVED = "refused", "connection closed", "no answer", "served"
 UNKNOWN: Final = "code 3"
 """REQUEST_CODE_NOT_SUPPORTED."""
@@ -49,7 +49,7 @@ KEY: Final[Fields] = {
 
 
 def signed(fields: Mapping[str, str], body: bytes = b"", who: str = WORKER) -> Fields:
-    """Fields with the signature of an account."""
+    """Return fields with the signature of an account."""
     found = {**fields, "AccessKey": who}
     return found | {"Signature": signature(found, body, PASSWORDS[who])}
 
@@ -58,19 +58,19 @@ def frame(
     code: int, fields: Mapping[str, str], body: bytes = b"", *, binary: bool = False, flag: int = 0, version: int = 479,
     opaque: int = 1,
 ) -> bytes:  # fmt: skip
-    """A request as it travels."""
+    """Return an encoded request."""
     return wire.encode(Command(code, opaque, flag, 0, version, None, dict(fields), body, serialize_type=int(binary)))
 
 
 def json_frame(code: int, pairs: list[tuple[str, str]], body: bytes = b"", more: str = "") -> bytes:
-    """A request with a JSON header whose fields may be there twice."""
+    """Return a request with a JSON header, in which a field may occur twice."""
     fields = ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in pairs)
     header = f'{{"code":{code},"extFields":{{{fields}}},"flag":0,"language":"JAVA","opaque":1,{more}"version":479}}'
     return framed(header.encode(), body, 0)
 
 
 def binary_frame(code: int, pairs: list[tuple[str, str]], body: bytes = b"") -> bytes:
-    """A request with a binary header whose fields may be there twice."""
+    """Return a request with a binary header, in which a field may occur twice."""
     parts = [
         struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value
         for name, value in ((name.encode(), value.encode()) for name, value in pairs)
@@ -90,8 +90,8 @@ class Stage:
     Attributes:
         kind: `4.x` or `5.3`.
         ports: by their names: broker, fast, namesrv.
-        secret_place: where in the log the message of `secret` is.
-        half: place and offset of a half message of `secret`, of the producer group `owner`.
+        secret_place: log offset of the message of `secret`.
+        half: log offset and queue offset of a half message of `secret`, of the producer group `owner`.
         remove: deletes an account.
     """
 
@@ -108,20 +108,22 @@ class Stage:
         return peer
 
     def sends(self, data: bytes, to: str = "broker") -> Outcome:
-        """What comes of bytes on a new connection."""
+        """Return the outcome of bytes on a new connection."""
         with self.connect(to) as peer:
             return self.talk(peer, data, to)
 
     def asks(
         self, code: int, fields: Mapping[str, str] = {}, body: bytes = b"", *, who: str = WORKER, to: str = "broker"
     ) -> Outcome:
-        """What comes of a request that an account has signed."""
+        """Return the outcome of a request signed by an account."""
         with self.connect(to) as peer:
             peer.sendall(frame(code, signed(fields, body, who), body))
             return self._word(next(replies(peer)))
 
     def talk(self, peer: socket.socket, data: bytes, to: str = "broker") -> Outcome:
-        """What comes of bytes on a connection; an administrator's request behind them says when all were served."""
+        """Return the outcome of bytes on a connection; a final request of the administrator shows that all
+        were served.
+        """
         code, fields = (304, {}) if to == "namesrv" else (46, {})
         try:
             peer.sendall(data + frame(code, signed(fields, who=ROOT_USER), opaque=LAST))
@@ -142,7 +144,7 @@ LAST: Final = 0x7FFF0001
 
 
 def replies(peer: socket.socket) -> Iterator[Command]:
-    """Commands that come on a connection; ConnectionError when it ends."""
+    """Yield the commands that arrive on a connection; raise ConnectionError when it ends."""
     data = b""
     while True:
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
@@ -165,7 +167,7 @@ class Attempt(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """An attempt of which another test says what comes of it."""
+    """An attempt whose outcome another test checks."""
 
     what: str
     outcome: Outcome
@@ -180,10 +182,10 @@ def asked(
     what: str, code: int, fields: Mapping[str, str] = {}, body: bytes = b"", outcome: Outcome = REFUSED, note: str = "",
     **how: Any,
 ) -> Attempt:  # fmt: skip
-    """An attempt that is a request which its account has signed; see `Stage.asks`."""
+    """Return an attempt: a request signed by its account; see `Stage.asks`."""
     return Attempt(what, lambda stage: stage.asks(code, fields, body, **how), outcome, note)
 
 
 def sent(what: str, data: bytes, outcome: Outcome = REFUSED, note: str = "", to: str = "broker") -> Attempt:
-    """An attempt that is bytes on a new connection."""
+    """Return an attempt: bytes on a new connection."""
     return Attempt(what, lambda stage: stage.sends(data, to), outcome, note)

@@ -1,7 +1,8 @@
-"""One bit flips anywhere in a store: nothing wrong is served, nothing whole is lost, and what is broken is named.
+"""A flipped bit anywhere in a store: no wrong message is served, no intact one is lost, and broken ones are reported.
 
-Queues of all kinds, with an index, clean and killed. Every message is looked for by its queue, its keys and its place,
-and the store is opened once more afterwards, because the first start may have mended something.
+The stores have queues of all kinds and an index, and were stopped cleanly or killed. Every message is looked up by its
+queue, its keys and its log offset. Then the store is opened once more, because the first start may have repaired a
+file.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ LOG, QUEUES = "commitlog", ("consumequeue", "batchconsumequeue", "consumequeue_e
 
 
 class Kept(NamedTuple):
-    """A stored message: its record, and where that is."""
+    """A stored message: its record, and its position."""
 
     record: bytes
     place: int
 
 
 class Original(NamedTuple):
-    """A store in the states that three kinds of stop leave it in, and what is in it."""
+    """A store after each of three kinds of stop, and its messages."""
 
     folders: dict[str, Path]
     messages: dict[int, Kept]
@@ -54,7 +55,7 @@ class Original(NamedTuple):
 
 @contextmanager
 def store_of(folder: Path, *, extended: bool, record_crc: bool) -> Iterator[MessageStore]:
-    """A store, open."""
+    """Yield an open store."""
     store = MessageStore(
         StoreSettings(
             store_path_root_dir=str(folder),
@@ -88,7 +89,7 @@ def fill(store: MessageStore, begin: int, end: int) -> None:
 
 
 def served(store: MessageStore) -> dict[int, bytes]:
-    """Records by number as consumers of all queues get them, once and in order."""
+    """Return records by number as consumers of all queues get them, once and in order."""
     found: dict[int, bytes] = {}
     for topic in TOPICS:
         for queue_id in store.queues(topic):
@@ -187,7 +188,7 @@ def check_messages(
         elif strict:
             assert number not in found, f"{number} is not what was stored"
         elif number in found:
-            # The CRC of a body says nothing of the rest: the client gets another time or property, never another body.
+            # The CRC of a body does not cover the rest: the client gets another time or property, never another body.
             assert decode_record(found[number]).body == decode_record(kept.record).body
     for number in range(0, COUNT, 5):
         kept = messages[number]

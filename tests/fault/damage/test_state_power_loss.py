@@ -51,11 +51,11 @@ class Kind:
 
     Attributes:
         files: its files, relative to the folder.
-        write: brings the next version, a number from 1 on, to the disk; the number counts once it returns.
+        write: writes the next version, a number from 1 on, to the disk; the number counts once it returns.
         read: returns the versions found, one a table.
         accept: accepts the loss, if there is a way to.
-        fallback: whether a damaged file gives way to the version before it.
-        is_gone_refused: whether a start notices that all files are gone.
+        fallback: whether a damaged file is replaced by the previous version.
+        is_gone_refused: whether a start notices that all files are missing.
     """
 
     files: tuple[str, ...]
@@ -154,7 +154,7 @@ def write_note(root: Path, number: int) -> None:
 
 def read_note(root: Path) -> list[int]:
     note = NoteFile(root).read()
-    # A note that is lost is made again from the group's log; one that is ahead of it would hide changes.
+    # A lost note is rebuilt from the group's log; a note ahead of the log would hide changes.
     return [0 if note is None else max(note.index, 0)]
 
 
@@ -200,7 +200,7 @@ KINDS = {
 
 
 def damage(file: Path, rng: random.Random) -> str:
-    """Damage a file as a disk that loses synced data does; return the kind of damage."""
+    """Damage a file like a disk that loses synced data; return the kind of damage."""
     data = file.read_bytes()
     how = rng.choice(("zeroed", "cut", "emptied", "dropped", "zeroed behind"))
     at = rng.randrange(len(data)) if data else 0
@@ -298,7 +298,7 @@ def run_rounds(seeds: range, root: Path) -> Counter[str]:
 
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory when there is one: the model of the disk decides what survives."""
+    """Yield a folder in memory if possible, because the model of the disk decides which data survive."""
     shared = Path("/dev/shm")
     if not os.access(shared, os.W_OK):
         yield tmp_path

@@ -51,7 +51,7 @@ def fill(store: MessageStore, begin: int, end: int) -> None:
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Create the stores that a clean stop, the death of the process and a loss of power leave; no write is lost."""
+    """Create the stores after a clean stop, the death of the process and a loss of power; no write is lost."""
     root = tmp_path_factory.mktemp("damage")
     store = MessageStore(settings_for(root / "live"))
     store.open()
@@ -84,7 +84,7 @@ def copy(originals: dict[str, Path], tmp_path: Path) -> Iterator[Callable[[str],
 
 
 def served(store: MessageStore) -> dict[int, bytes | None]:
-    """Return bodies by number as a client gets them; None where the client detects a damaged body."""
+    """Return bodies by number, from a client's view; None where the client detects a damaged body."""
     found: dict[int, bytes | None] = {}
     for queue_id in range(QUEUES):
         position, end = max(store.min_offset("T", queue_id), 0), store.max_offset("T", queue_id)
@@ -117,7 +117,7 @@ def open_twice(folder: Path) -> tuple[dict[int, bytes | None], list[str]]:
     again = MessageStore(settings_for(folder))
     again.open()
     second = served(again)
-    # The second start may mend what the first passed over, and must not lose anything more.
+    # The second start may repair files that the first one skipped, but must not lose further messages.
     assert {number: body for number, body in first.items() if number >= 0}.items() <= second.items()
     assert all(number in second for number in range(1000, 1000 + QUEUES))
     again.close_now()
@@ -150,7 +150,7 @@ def test_a_last_record_torn_at_any_byte_is_whole_or_gone(
         if missing:
             gone += 1
         else:
-            # No CRC covers properties: rubbish of the right length among them passes, zeros do not.
+            # No CRC covers properties: random bytes of the right length pass, zeros do not.
             assert (rubbish, in_properties) == (True, True), cut
         if stop == "clean" and missing:
             assert notes
@@ -198,7 +198,7 @@ def check_flips(copy: Callable[[str], Path], kind: str, stop: str, seeds: range)
         at = flip(path, rng)
         unproved = stop == "power" and seed % 2
         if unproved:
-            # Otherwise what the note says is on the disk is not read again.
+            # Otherwise the start does not read the part that the note covers.
             (folder / "proved.json").unlink(missing_ok=True)
         context = f"seed {seed}: {path.relative_to(folder)} byte {at}"
         try:
@@ -208,7 +208,7 @@ def check_flips(copy: Callable[[str], Path], kind: str, stop: str, seeds: range)
         missing = EVERYTHING.keys() - found.keys()
         context = f"{context}: missing {missing}, {notes}"
         if kind in {"commitlog", "consumequeue"}:
-            # A flipped bit costs what it is in, and never anything else.
+            # A flipped bit costs only the message or unit that contains it.
             assert len(missing) <= 1, context
             if kind == "consumequeue" and unproved:
                 assert not missing, context
@@ -247,7 +247,7 @@ def test_the_last_unit_known_to_be_on_the_disk_is_not_believed_blindly(
             file.seek(at % size + field)
             file.write(b"\x01")
     found, _ = open_twice(folder)
-    # Each is made again when it ends what its queue has; one in the midst costs the message it is for.
+    # A unit at the end of its queue is rebuilt; one in the middle costs its message.
     assert len(EVERYTHING.keys() - found.keys()) <= (0 if stop == "power" else QUEUES)
 
 
@@ -266,7 +266,7 @@ def test_files_that_are_missing_or_cut_are_rebuilt(
     elif kind == "consumequeue":
         files = files[1:-1:2]
     elif kind == "index" and harm == "half":
-        # All of another length would mean that they were written with other settings.
+        # If all had another length, they would have been written with other settings.
         files = files[1:]
     for path in files:
         match harm:
@@ -286,7 +286,7 @@ def test_files_that_are_missing_or_cut_are_rebuilt(
     found, _ = open_twice(folder)
     missing = EVERYTHING.keys() - found.keys()
     if kind == "commitlog" and harm in {"missing", "empty", "half"}:
-        # What was in the last segment, or in its second half, is lost; all others are there.
+        # Messages in the last segment, or in its second half, are lost; all others are present.
         assert missing == set(range(COUNT - len(missing), COUNT))
         assert len(missing) < COUNT // 2
         assert missing or harm == "half"

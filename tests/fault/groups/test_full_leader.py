@@ -1,4 +1,4 @@
-"""A leader whose disk is full hands the lead over to a member whose disk has space, and follows again later."""
+"""A leader with a full disk transfers the leadership to a member with free disk space, and becomes a follower."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_leader_with_a_full_disk_hands_over_and_comes_back(tmp_path: Path) -> 
             full = running.members[number]
             ballast = fill(tmp_path / f"n{number}")
             began_s = time.monotonic()
-            # The rest of a prepared segment may still take some messages.
+            # The rest of a prepared segment may still have space for some messages.
             big = lambda: running.sends(full.address, "probe", bytes(100_000)) is None  # noqa: E731
             until(big, "the full disk refuses", within_s=60)
             leader = running.leader(other_than=number, within_s=60)

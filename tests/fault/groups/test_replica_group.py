@@ -1,4 +1,4 @@
-"""`tianzhou serve --replicas 3` as real processes: one command is a group, and a killed leader loses nothing."""
+"""`tianzhou serve --replicas 3` as real processes: one command starts a group, and a killed leader loses no message."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from waiting import until
 
 
 def asked(folder: Path, namesrv: str, *args: object) -> tuple[int, Any]:
-    """A command's exit code, and what it printed as JSON."""
+    """Return a command's exit code, and its JSON output."""
     with Tianzhou(folder, *args, "-o", "json", namesrv=namesrv) as asking:
         code = asking.wait()
         return code, json.loads(asking.out)
 
 
 def ids(folder: Path, namesrv: str) -> dict[int, str]:
-    """Broker id to address, of all members that the name server knows."""
+    """Return the addresses of all members known to the name server, by broker id."""
     return {one["id"]: one["address"] for one in asked(folder, namesrv, "status")[1]["brokers"]}
 
 
 def of_the_page() -> list[str]:
-    """Return the options of the command that starts a group on a laptop, as the page about zero loss prints it."""
+    """Return the options of the command that starts a group on a laptop, from the page about zero loss."""
     text = (ROOT / "docs" / "howto" / "zero-loss.md").read_text(encoding="utf-8")
     (options,) = re.findall(r"^\$ tianzhou serve (.*--replicas.*)$", text, re.MULTILINE)
     return str(options).split()
@@ -48,7 +48,7 @@ def test_three_members_are_one_broker_and_every_message_is_on_all_of_them(tmp_pa
         assert server.interrupt(signal.SIGTERM)[0] == 0
     assert (tmp_path / "group").is_dir()
     with served(tmp_path, "--data", "./group") as (_, again):
-        # The folder says how many members it has.
+        # The folder records the number of members.
         assert [one["name"] for one in again["brokers"]] == ["n0", "n1", "n2"]
 
 

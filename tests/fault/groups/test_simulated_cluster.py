@@ -1,6 +1,6 @@
-"""Whole clusters from seeds: what was promised holds whatever goes wrong, and a seed does the same wherever it is run.
+"""Simulated clusters from seeds: all guarantees hold under every fault, and a seed has the same run everywhere.
 
-One seed again, to the same step: `tianzhou simulate --scenario NAME --seed N --trace`.
+Repeat one seed, up to the same step: `tianzhou simulate --scenario NAME --seed N --trace`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tianzhou.testing.simulation.scenarios import SCENARIOS
 
 SOURCES = Path(__file__).resolve().parents[3] / "src"
 CHUNK = 5
-"""Seeds of one test: few enough for two workers to share them well."""
+"""Number of seeds of one test: few enough for two workers to share them evenly."""
 SHARES = {"standalone": 10, "bit-rot": 5, "master-slave": 10, "two-masters": 10, "dledger": 5, "folders": 5}
 SLOW_CHUNK = 100
 SLOW_SHARES = {
@@ -62,7 +62,7 @@ def test_a_seed_does_the_same_again(scenario: str) -> None:
     "scenario", ["dledger", *(pytest.param(name, marks=pytest.mark.slow) for name in SHARES if name != "dledger")]
 )
 def test_a_seed_leaves_nothing_in_memory(scenario: str) -> None:
-    """Ten thousand of them are run by one process."""
+    """One process runs ten thousand of them."""
     run(scenario, 5)
     gc.collect()
     assert not [one for one in gc.get_objects() if type(one) is SimulationLoop]

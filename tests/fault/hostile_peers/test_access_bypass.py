@@ -1,4 +1,4 @@
-"""Every attempt in `bypass.rows` to get around access control, made at servers of both kinds."""
+"""Every attempt in `bypass.rows` to get around access control, run at servers of both kinds."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def with_users(admin: Admin) -> None:
 
 
 async def with_secrets(server: EmbeddedServer) -> tuple[int, tuple[int, int]]:
-    """Store what nobody but the administrator may see; the place of the message, and of a half message."""
+    """Store messages that only the administrator may see; return the position of a message, and of a half message."""
     async with Producer("owner", server.namesrv_address, **ROOT) as producer:
         stored = await producer.send(Message("secret", bypass.CROWN, keys=["jewel"]))
         await producer.send(Message("secret", bypass.CROWN, delay_level=18))
@@ -139,7 +139,7 @@ def test_an_attempt_comes_to_nothing(stage: bypass.Stage, attempt: rows.Attempt)
 
 
 def test_the_administrator_finds_what_nobody_else_did(stage: bypass.Stage) -> None:
-    """Otherwise attempts would fail for reasons of their own."""
+    """Otherwise the attempts would fail for another reason."""
     stage.bodies.clear()
     assert stage.asks(11, bypass.PULL, who=bypass.ROOT_USER) == bypass.SERVED
     assert any(bypass.CROWN in body for body in stage.bodies)
@@ -170,7 +170,7 @@ def test_no_administrator_changes_paths_ports_roles_or_security_from_afar(stage:
         other = {"true": "false", "false": "true"}.get(value, "7" if value != "7" else "8")
         for text in {other, "/tmp/elsewhere", "127.0.0.1"} - {value}:
             answer = stage.asks(change, {}, f"{key}={text}".encode(), who=bypass.ROOT_USER, to=to)
-            # Keys that are not the server's, as those of TLS, are passed over as by Apache's.
+            # Keys of other parts, such as TLS, are ignored, like by Apache's.
             assert key not in before or answer != bypass.SERVED, (key, text)
     assert shown(stage, show, to) == before
 

@@ -1,6 +1,7 @@
-"""Where Apache's broker loses or misplaces messages (`docs/spec/traps.md` part 2), ours as a process does not.
+"""Cases in which Apache's broker loses or misplaces messages (`docs/spec/traps.md` part 2), and ours as a process does
+not.
 
-The rows that need no process of their own are tested where their part is tested.
+The rows that need no process of their own are tested with their module.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ IPV6_HOSTS = 0x30
 
 
 async def send_all(ready: dict[str, str]) -> list[tuple[int, int, bytes]]:
-    """Send without waiting for answers, over one connection; queue, offset and body as they were acknowledged.
+    """Send without waiting for replies, over one connection; return queue, offset and body as acknowledged.
 
-    Every third message lies about its addresses' lengths.
+    Every third message has wrong flags about the lengths of its addresses.
     """
     async with Admin(ready["namesrv"]) as admin:
         await admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
@@ -57,7 +58,7 @@ async def send_all(ready: dict[str, str]) -> list[tuple[int, int, bytes]]:
 
 
 async def read_all(namesrv: str) -> list[list[tuple[int, bytes]]]:
-    """Offset and body of all messages, by queue."""
+    """Return offset and body of all messages, by queue."""
     found: list[list[tuple[int, bytes]]] = []
     async with PullConsumer("auditor", namesrv) as consumer:
         for queue_id in range(QUEUES):
@@ -74,7 +75,7 @@ async def read_all(namesrv: str) -> list[list[tuple[int, bytes]]]:
 
 
 def filled(folder: Path) -> tuple[Tianzhou, list[list[tuple[int, bytes]]]]:
-    """A running server with messages; what each of its queues has to hold."""
+    """Return a running server with messages, and the expected messages of each of its queues."""
     server = serve(folder)
     try:
         sent = asyncio.run(send_all(server.ready()))
@@ -91,7 +92,7 @@ def test_lies_about_addresses_and_sends_on_one_connection_neither_lose_nor_mix_m
     server, expected = filled(tmp_path)
     with server:
         for messages in expected:
-            # They arrived in the order in which they were sent.
+            # They arrived in the order of the sends.
             assert [offset for offset, _ in messages] == list(range(COUNT // QUEUES))
         assert asyncio.run(read_all(server.ready()["namesrv"])) == expected
         server.interrupt(number)

@@ -1,4 +1,6 @@
-"""Peers that send rubbish, stop half way or never read: others are served, memory stays bounded, nothing is left."""
+"""Peers that send garbage, stop half way or never read: others are served, memory stays bounded, no
+connection remains.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def server(request: pytest.FixtureRequest) -> RemotingServer:
 
 
 async def closed_by_server(port: int, data: bytes) -> bytes:
-    """What the server answers before it closes the connection over which `data` came."""
+    """Return the server's reply before it closes the connection that sent `data`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     try:
@@ -161,7 +163,7 @@ async def test_peers_that_never_read_cost_bounded_memory_and_nobody_else_waits()
         for connection in server.connections:
             waiting = ConnectionProbe(connection).transport.get_write_buffer_size()
             assert waiting <= HIGH_BYTES + FLUSH_BYTES + 2 * len(BIG_REPLY)
-        assert served * len(BIG_REPLY) < 3 * 16_000_000  # the rest lies in the kernel's buffers
+        assert served * len(BIG_REPLY) < 3 * 16_000_000  # the rest is in the kernel's buffers
         for peer, sending in deaf:
             sending.cancel()
             peer.close()
@@ -186,8 +188,8 @@ async def test_near_limit_frames_that_stop_half_way_cost_bounded_memory_and_are_
             before = budget.used
             await asyncio.sleep(0.1)
             await still_serves(server)
-        # Each is held after the growth that crossed the limit, and buffers double; one frame goes on; and of every
-        # frame there is a small read, in a buffer of twice its size.
+        # Each is held after the growth that crossed the limit, and buffers double. One frame continues. Every frame has
+        # a small read, in a buffer of twice its size.
         most = 2 * budget.limit + MAX_FRAME + 2 * (READ_SIZE + 8) + len(peers) * 2 * LARGEST_SMALL_READ
         assert budget.used <= most
         clock.advance(119)

@@ -1,4 +1,4 @@
-"""Everything in `bad_input_rows`, done to a running server: clear answers, and nothing acknowledged is lost."""
+"""Every row of `bad_input_rows` at a running server: the expected answers, and no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Server:
         return {"namesrv": self.namesrv, "broker": self.broker}
 
     def check(self) -> None:
-        """The server serves, and what it acknowledged first is still there."""
+        """Check that the server serves, and that the messages acknowledged first are still stored."""
         assert self.process.poll() is None, self.log.read_text()
         assert self.producer.send(Message("orders", b"alive")).status is SendStatus.SEND_OK
         assert self.consumer.pull(self.kept, 0, 1).messages[0].body == b"kept"
@@ -177,7 +177,7 @@ def test_a_wrong_command_is_answered_with_the_fix(
     def started(_: object) -> None:
         pytest.fail("a server was started")
 
-    # In this process, because a process each would take a minute: main() is all there is to the command.
+    # In this process, because a process each would take a minute: main() is the whole command.
     monkeypatch.setattr(servers, "run_server", started)
     monkeypatch.delenv("TIANZHOU_NAMESRV", raising=False)
     monkeypatch.setenv("NAMESRV_ADDR", f"127.0.0.1:{server.namesrv}")
@@ -202,7 +202,7 @@ def test_a_server_that_cannot_start_says_why(row: rows.Command, server: Server, 
 
 
 def converse(port: int, data: bytes) -> tuple[wire.Command | None, int]:
-    """The server's answer, None when it closes the connection instead; and the port it was asked from."""
+    """Return the server's reply, None when it closes the connection instead; and the source port of the request."""
     with socket.create_connection(("127.0.0.1", port), ANSWER_LIMIT_S) as peer:
         peer.settimeout(ANSWER_LIMIT_S)
         own_port = peer.getsockname()[1]

@@ -1,4 +1,4 @@
-"""While a hostile client is served, others are: a request of theirs is never held up for as much as a second."""
+"""Other clients while a hostile client is served: none of their requests is blocked for as much as a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
 HELD_UP_LIMIT_S = 1.0
-"""What is promised is 50 ms on a machine of its own; each of these took from 0.7 to 47 s before."""
+"""The guarantee is 50 ms on a dedicated machine; before the fix each of these took from 0.7 to 47 s."""
 
 QUEUES = ",".join(f'{{"brokerName":"b","queueId":{n},"topic":"t"}}:1' for n in range(8_000))
 REFERENCES = ",".join(['{"$ref":"$.m.null"}:1'] * 8_000)
@@ -43,11 +43,11 @@ HEARTBEATS = {
 
 
 async def longest_wait(address: str, code: int, header: dict[str, Any], hostile: list[Command]) -> float:
-    """How long a small request took at most while hostile ones were served."""
+    """Return the longest time of a small request while hostile ones were served."""
     loop = asyncio.get_running_loop()
     longest = 0.0
     async with RemotingClient() as client, RemotingClient() as other:
-        # Hostile frames are made before, which takes this process a while, too.
+        # Build the hostile frames before, because that also takes this process a while.
         served = asyncio.gather(*(other.invoke(address, command, timeout_ms=120_000) for command in hostile))
         while not served.done():
             began = loop.time()

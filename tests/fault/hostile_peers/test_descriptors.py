@@ -1,4 +1,4 @@
-"""A broker whose descriptors run out: what it needs itself it keeps, and what it lacked comes back."""
+"""A broker whose descriptors run out: it reserves those for itself, and recovers when descriptors are free again."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tianzhou.store.settings import StoreSettings
 pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of other processes are Linux's")
 LIMIT = 160
 BODY = os.urandom(100_000)
-"""It does not get smaller by compression, so that segments of a mebibyte fill up."""
+"""Incompressible, so that segments of a mebibyte fill up."""
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[tuple[Tianzhou, str, int]]:
-    """A broker, its name server's address, and its port."""
+    """Yield a broker, its name server's address, and its port."""
     (tmp_path / "broker.conf").write_text(
         f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort=0\nstorePathRootDir={tmp_path / 'store'}\n"
         "flushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=4000\n"
@@ -62,7 +62,9 @@ def queue(number: int = 0) -> MessageQueue:
 
 
 def crowd(port: int, count: int) -> list[socket.socket]:
-    """Connections of a peer that wants them all, and says a little over each so that they are taken."""
+    """Open the connections of a peer that wants all descriptors; it sends a little over each so that the broker accepts
+    them.
+    """
     found = []
     for _ in range(count):
         one = socket.create_connection(("127.0.0.1", port), 5)
@@ -82,7 +84,7 @@ def test_peers_cannot_take_the_descriptors_the_store_needs(broker: tuple[Tianzho
             assert (await producer.send(Message("T", BODY), queue=queue())).status is SendStatus.SEND_OK
             connections = await asyncio.to_thread(crowd, port, 2 * LIMIT)
             try:
-                # Segments are begun, queues made, tables written, all the same.
+                # Segments, queues and tables are still created and written.
                 for number in range(40):
                     sent = await producer.send(Message("T", BODY), queue=queue(number % 8))
                     assert sent.status is SendStatus.SEND_OK
@@ -100,7 +102,7 @@ def test_peers_cannot_take_the_descriptors_the_store_needs(broker: tuple[Tianzho
 async def test_when_there_are_none_at_all_sends_work_again_seconds_after_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this process: only so can all be taken away and given back."""
+    """In this process, because only here a test can take all descriptors and release them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for user in ("process.open_files", "remoting.server", "store.files.directories"):
         monkeypatch.setattr(f"tianzhou.{user}.allow_more_files", lambda: 0)
@@ -157,7 +159,7 @@ async def test_when_there_are_none_at_all_sends_work_again_seconds_after_there_a
                 await asyncio.sleep(0.1)
                 (status,) = await admin.cluster.status()
         assert broker.left_undone == []
-    # What was created meanwhile is there, and the stop was a clean one.
+    # Topics created meanwhile exist, and the stop was a clean one.
     async with Broker(settings, store) as again:
         assert again.tables.topics.get("U") is not None
         assert again.store.report.clean

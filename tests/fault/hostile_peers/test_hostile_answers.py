@@ -1,4 +1,4 @@
-"""Whatever servers answer, our clients stay alive, ask at a bounded rate, and go on when the server is sane again."""
+"""Hostile replies of servers: our clients stay alive, keep a bounded request rate, and recover with a sane server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.runner.with_args(run_virtual)
 HOSTILE_S = 8.0
 RECOVERY_S = 90.0
 MOST_A_SECOND = 60
-"""Requests of all clients of a test together, on average; a calm cluster sees two a second."""
+"""Maximum requests per second of all clients of a test together, on average; a calm cluster has two a second."""
 MOST_AT_WORK_S = 20.0
 MOST_TAKEN_BYTES = 100 << 20
 
@@ -50,7 +50,7 @@ CODES = {
 
 
 class Clients:
-    """One of each kind, at work."""
+    """One running client of each kind."""
 
     def __init__(self, server: Server, options: dict[str, Any] | None = None) -> None:
         self.server = server
@@ -134,7 +134,7 @@ Errors = Callable[[], list[str]]
 
 @pytest.fixture
 def errors(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """What was logged as a defect."""
+    """Yield a function that returns the log lines about defects."""
     caplog.set_level(logging.WARNING)
 
     def found() -> list[str]:
@@ -149,7 +149,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]
 
 
 def lived_through(code: int, twists: dict[str, Twist], errors: Errors, **options: Any) -> None:
-    """Clients at work meet each twist for a while, then a sane server, and go on."""
+    """Check that running clients survive each twist for a while, and work again with a sane server."""
 
     async def main() -> None:
         server = Server()
@@ -174,7 +174,7 @@ def lived_through(code: int, twists: dict[str, Twist], errors: Errors, **options
 
 
 async def recovered(server: Server, clients: Clients) -> None:
-    """Return once every client has got a message of the server, which is sane again, and a send is accepted."""
+    """Return once every client has received a message of the server, which is sane again, and a send is accepted."""
     async with asyncio.timeout(RECOVERY_S):
         while not all(b"sane again" in seen for seen in clients.seen()):
             server.store(b"sane again")

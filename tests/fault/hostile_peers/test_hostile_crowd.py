@@ -1,4 +1,6 @@
-"""`benchmarks/crowds/hostile_crowd.py` in short: crowds go above limits, and a client beside them loses nothing."""
+"""A short run of `benchmarks/crowds/hostile_crowd.py`: crowds exceed limits, and a well-behaved client loses
+no message.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ SMALL = (
 )
 MOST_MB = 150
 BOUND_MB = 1_000
-"""What docs/reference/hostile-crowds.md promises for ten thousand connections above one limit."""
+"""Memory bound of docs/reference/hostile-crowds.md for ten thousand connections above one limit."""
 BOUND_OF_LARGE_HEARTBEATS_MB = 1_400
-"""The same for what goes above four at once."""
+"""The same bound for connections that exceed four limits at once."""
 
 
 def crowds(cases: str, *options: str) -> list[dict[str, object]]:

@@ -1,7 +1,8 @@
-"""Every request code with every field hostile, against a broker and a name server that others go on using.
+"""Every request code with every field hostile, against a broker and a name server that other clients use meanwhile.
 
-Others are served meanwhile, memory stays, no file outside the store moves, state is still written, and the next start
-is clean with everything acknowledged. The order is by a seed, which is printed; set HOSTILE_SEED to have it again.
+Other clients are served, memory stays bounded, no file outside the store changes, state is still written, and the next
+start is clean with all acknowledged messages. A seed, which is printed, determines the order; set HOSTILE_SEED to
+repeat it.
 """
 
 from __future__ import annotations
@@ -31,28 +32,29 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from waiting import until
 
 AIM_S = 0.05
-"""What is aimed at for the wait of others; printed, because a busy machine alone takes longer."""
+"""Target of the wait of other clients in seconds; only printed, because a busy machine alone takes longer."""
 MOST_WAIT_S = 1.0
-"""So long nobody waits, twice in a row for the same code."""
+"""Maximum wait of other clients in seconds, if it is exceeded twice in a row for the same code."""
 MOST_MEMORY = 100 << 20
 PATIENCE_S = 0.02
-"""Seconds after which an unanswered request counts as a request that waits on purpose, as pulls do."""
+"""Seconds after which a request without a reply counts as waiting by design, like pulls."""
 MOST_CPU_S = 120.0
 """Maximum processor time in seconds of servers and test together: ten times the usual, for a busy machine."""
 KEPT = "kept-topic"
 READER = "kept-reader"
 SHARE = 3
-"""Send one in so many requests of each code per commit. The seed chooses them anew in each run. With `--slow`, all
-requests are sent. `tests/unit/broker/test_broker_hostile.py` sends all small requests to the handlers per commit."""
+"""Send one in `SHARE` requests of each code per commit. The seed chooses them in each run. With `--slow`, all requests
+are sent. `tests/unit/broker/test_broker_hostile.py` sends all small requests to the handlers per commit.
+"""
 SAMPLE = 12
-"""So many requests of each code come again in a mixed order; divided by the share."""
+"""Number of requests of each code that are repeated in a mixed order; divided by the share."""
 BURSTS = 3
 UNSERVED = 40
-"""So many requests of a code that a server does not know are enough; divided by the share."""
+"""Number of requests of a code that a server does not know; divided by the share."""
 
 
 class Line:
-    """A connection that asks one thing after another, and is replaced when the server has closed it."""
+    """A connection with one request in flight, which is replaced when the server has closed it."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -61,7 +63,7 @@ class Line:
         self._opaque = 0
 
     def ask(self, request: hostile.Hostile, patience_s: float = PATIENCE_S) -> int | None:
-        """The code of the answer; None without one."""
+        """Return the code of the reply; None without one."""
         self._opaque += 1
         try:
             if self._socket is None:
@@ -116,9 +118,9 @@ class Line:
 
 
 class Others:
-    """Somebody else, who asks both servers small things all the time and notes how long that takes.
+    """Another client, which sends small requests to both servers all the time and records their times.
 
-    What the machine kept the server from running for does not count: that is others' doing.
+    The time that the machine kept the server from running does not count, because other processes cause it.
     """
 
     def __init__(self, server: Tianzhou, broker: str, namesrv: str) -> None:
@@ -156,20 +158,20 @@ class Others:
                     self.wrong.append(f"{question.code} answered {code}")
 
     def _starved_s(self) -> float:
-        """How long the server has been ready to run without a core to run on, ever."""
+        """Return the total time that the server has been ready to run without a core."""
         try:
             return int(self._kept_waiting.read_text(encoding="ascii").split()[1]) / 1e9
         except (OSError, IndexError):
             return 0.0
 
     def longest_s(self) -> float:
-        """The longest wait since this was last asked for."""
+        """Return the longest wait since the last call."""
         longest, self._longest = self._longest, 0.0
         return longest
 
 
 def census(folder: Path) -> dict[str, tuple[int, str]]:
-    """What lies in a folder: paths, times and contents."""
+    """Return the contents of a folder: paths, times and hashes."""
     return {
         str(path): (path.lstat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
         for path in sorted(folder.rglob("*"))
@@ -177,19 +179,19 @@ def census(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def resident(server: Tianzhou) -> int:
-    """Anonymous memory; mapped files of the store are the system's to take back."""
+    """Return the anonymous memory, because the system can evict mapped files of the store."""
     return server.figure("RssAnon")
 
 
 def send_kept(namesrv: str, bodies: list[bytes]) -> None:
-    """Send what must be there to the end."""
+    """Send messages that must not be lost."""
     with sync.Producer("kept-producer", namesrv) as producer:
         for body in bodies:
             producer.send(Message(KEPT, body))
 
 
 def read_kept(namesrv: str) -> list[bytes]:
-    """What is there of it, and a commit of where its reading ended."""
+    """Return the bodies of these messages, and commit the end offset."""
     found = []
     with sync.PullConsumer(READER, namesrv, auto_commit=False) as consumer:
         for queue in consumer.queues(KEPT):
@@ -203,7 +205,7 @@ def read_kept(namesrv: str) -> list[bytes]:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[tuple[Tianzhou, str, str]]:
-    """A broker and a name server in one process; it, and their addresses."""
+    """Yield a process with a broker and a name server, and their addresses."""
     with serve(folder) as server:
         ready = server.ready()
         yield server, ready["broker"], ready["namesrv"]
@@ -258,12 +260,12 @@ def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path, share: int)
 
 
 def attack(address: str, code: RequestCode, outside: str, seed: int, share: int, others: Others) -> float:
-    """Send all that is hostile of a code; the longest wait of others meanwhile, if it is so long again."""
+    """Send all hostile requests of a code; return the longest wait of other clients, if it repeats."""
     others.longest_s()
     send_all(address, code, outside, seed, share)
     wait_s = others.longest_s()
     if wait_s > MOST_WAIT_S:
-        # A busy machine stops everybody now and then, but not at the same request again.
+        # A busy machine stops all processes sometimes, but not twice at the same request.
         send_all(address, code, outside, seed, share)
         wait_s = min(wait_s, others.longest_s())
     assert wait_s <= MOST_WAIT_S, f"{code.name} stops others for {wait_s:.2f} s"
@@ -271,7 +273,7 @@ def attack(address: str, code: RequestCode, outside: str, seed: int, share: int,
 
 
 def mixed(broker: str, namesrv: str, outside: str, seed: int, share: int) -> None:
-    """Some of everything in the order of the seed; then many at once, of which nobody reads the answers."""
+    """Send some requests of every code in the order of the seed; then many at once, without reading the replies."""
     chance = random.Random(seed)
     some = [
         request
@@ -310,7 +312,7 @@ def send_all(address: str, code: RequestCode, outside: str, seed: int, share: in
 
 
 def state_is_written(broker: str, namesrv: str, place: Path) -> None:
-    """Topics that are created and offsets that are committed now reach the files."""
+    """Check that topics created and offsets committed now reach the files."""
     queue = MessageQueue(KEPT, "", 0)
     with sync.Admin(namesrv) as admin:
         admin.topics.create("made-after")
@@ -328,6 +330,6 @@ def state_is_written(broker: str, namesrv: str, place: Path) -> None:
 
 
 def committed(namesrv: str) -> Any:
-    """What the reader has committed of the first queue."""
+    """Return the reader's committed offset of the first queue."""
     with sync.PullConsumer(READER, namesrv, auto_commit=False) as consumer:
         return consumer.committed(consumer.queues(KEPT)[0])

@@ -1,7 +1,8 @@
-"""Secrets are where somebody wrote them, and nowhere else: not in logs, answers, texts of errors, arguments or copies.
+"""Secrets stay in the files of their owner: not in logs, replies, error texts, arguments or copies.
 
-Every secret of these tests is a canary, a text of its own. Servers, commands and clients get one wherever they take a
-secret, are run well and badly, as loud as they can be; then everything they have said and written is searched.
+Every secret of these tests is a canary, a unique text. Servers, commands and clients get one wherever they accept a
+secret, and run with good and bad input, with the most detailed logging. Then their whole output and all their files are
+searched.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def inner(name: str, password: str) -> str:
 
 
 class Place:
-    """A folder in which `tianzhou` is run, and all that came of it."""
+    """A folder in which `tianzhou` runs, and all outputs."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Place:
         return path
 
     def run(self, *args: object, code: int | None = 0, **env: str) -> bytes:
-        """A command in this process, as a process each would take a minute; what it said and logged."""
+        """Run a command in this process, because a process for each would take a minute; return its output and log."""
         with self._patch.context() as patch:
             patch.setattr(sys, "argv", ["tianzhou", *map(str, args)])
             for name, value in env.items():
@@ -94,7 +95,7 @@ class Place:
 
     @contextmanager
     def serve(self, *args: object) -> Iterator[dict[str, Any]]:
-        """A server without umask, as loud as it can be; its addresses and process id."""
+        """Yield a server without umask, with the most detailed logging; its addresses and process id."""
         log = self.folder / f"{len(self.said)}.log"
         argv = [sys.executable, "-m", "tianzhou", "-v", "serve", "-o", "json", "--namesrv-port", "0", *map(str, args)]
         with log.open("wb") as stderr:
@@ -113,7 +114,9 @@ class Place:
             log.unlink()
 
     def check(self, meant: set[str]) -> None:
-        """Nothing said a secret, and only the files meant for them have any, which are their owner's alone."""
+        """Check that no output has a secret, and that only the files for secrets have any, readable by their owner
+        alone.
+        """
         for text in self.said:
             assert ANY not in text, text.decode(errors="replace")
         held = {
@@ -125,7 +128,7 @@ class Place:
 
 
 def arguments_below(pid: int) -> list[bytes]:
-    """Command lines of a process and all its children, as `ps` shows them to everybody."""
+    """Return the command lines of a process and all its children, as `ps` shows them."""
     found, waiting = [], [pid]
     while waiting:
         one = waiting.pop()
@@ -175,7 +178,7 @@ innerClientAuthenticationCredentials={inner("root", FIRST)}
         place.run("topic", "list", code=1, **root | {"TIANZHOU_SECRET_KEY": GUESS})
         place.run("topic", "list", code=None, **root | {"TIANZHOU_ACCESS_KEY": ""})
     users = {str(path.relative_to(place.folder)) for path in place.folder.rglob("users.json*")}
-    # A server that changes its settings writes all of them, secrets too, into its own file.
+    # A server that changes its settings writes all of them, including secrets, into its own file.
     confs = (path for path in (place.folder / "data").rglob("*.conf*") if FIRST in path.read_text())
     saved = {str(path.relative_to(place.folder)) for path in confs}
     assert users
@@ -214,7 +217,7 @@ accounts:
         path = place.folder / "data" / "plain_acl.yml"
         good = path.read_text()
         assert OTHER in good
-        path.write_text(good + f"\n- accessKey: [{GUESS}\n secretKey: {GUESS}\n")  # the watch names it in the log
+        path.write_text(good + f"\n- accessKey: [{GUESS}\n secretKey: {GUESS}\n")  # the watch logs its name
         place.run("topic", "list", code=1, NAMESRV_ADDR=ready["namesrv"], TIANZHOU_ACCESS_KEY="root-user",
                   TIANZHOU_SECRET_KEY=GUESS)  # fmt: skip
         until(lambda: b"stay as they were" in ready["log"].read_bytes(), "the broken file is named in the log")

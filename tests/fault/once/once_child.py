@@ -43,7 +43,7 @@ class Death:
 
 
 class Cache:
-    """A cache that knows nothing: `@once` calls `finish` after the commit."""
+    """A cache that stores nothing: `@once` calls `finish` after the commit."""
 
     blocking = False
 

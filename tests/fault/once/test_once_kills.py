@@ -42,12 +42,12 @@ TABLES = (
 
 
 class Bank(KilledBroker):
-    """A broker that stays, and consumers that are killed.
+    """A broker that stays up, and consumers that are killed.
 
     Args:
-        folder: where all files go.
-        seed: of every choice.
-        database: where the amounts are booked, see `once_child.connect_to`.
+        folder: folder of all files.
+        seed: seed of every choice.
+        database: database of the booked amounts, see `once_child.connect_to`.
     """
 
     def __init__(self, folder: Path, seed: int, database: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ def test_each_message_is_booked_once_whatever_kill_9_does(tmp_path: Path) -> Non
 
 @contextmanager
 def server(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Start a database; skip the test where there is none."""
+    """Start a database; skip the test where it is not installed."""
     if kind == "sqlite":
         yield {"kind": kind, "path": str(folder / "bank.db")}
         return

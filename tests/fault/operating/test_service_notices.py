@@ -1,4 +1,4 @@
-"""What systemd hears of servers as processes: that they serve, that they are alive, that they stop."""
+"""Notifications of server processes to systemd: ready, alive, stopping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALIVE = b"WATCHDOG=1"
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """The socket that a unit with `Type=notify` and `WatchdogSec=0.2` brings."""
+    """Yield the socket of a unit with `Type=notify` and `WatchdogSec=0.2`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(LIMIT_S)
@@ -50,7 +50,7 @@ def test_a_server_serves_is_alive_and_stops(command: str, tmp_path: Path, system
         assert systemd.recv(4096) == b"READY=1\nSTATUS=serving"
         for _ in range(3):
             assert systemd.recv(4096) == ALIVE
-        # A process that stands still is not alive, whatever the kernel thinks.
+        # A stopped process is not alive, although it still exists.
         os.kill(server.pid, signal.SIGSTOP)
         assert set(until_silence(systemd)) <= {ALIVE}
         os.kill(server.pid, signal.SIGCONT)

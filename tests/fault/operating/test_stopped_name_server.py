@@ -1,4 +1,6 @@
-"""One of two name servers is a stopped process: a broker starts, topics come and go, and it catches up afterwards."""
+"""One of two name servers is a stopped process: a broker starts, topics come and go, and the name server catches up
+later.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from processes import Tianzhou
 from waiting import until
 
 START_LIMIT_S = 20.0
-"""The request that the stopped name server leaves unanswered has 24 s."""
+"""The request that the stopped name server leaves without a reply has 24 s."""
 
 
 @contextlib.contextmanager
@@ -46,7 +48,7 @@ def test_a_broker_starts_and_changes_topics_beside_a_stopped_name_server(tmp_pat
             assert time.monotonic() - began < START_LIMIT_S
             for number in range(3):
                 frames.call(address, frames.UPDATE_AND_CREATE_TOPIC, _topic(f"orders{number}"))
-                # The answer comes once the name servers that answer have the topic.
+                # The reply comes once the running name servers have the topic.
                 assert frames.masters(second, f"orders{number}") == [address]
             created = Tianzhou(home, "topic", "create", "bills", namesrv=where)
             with created:
@@ -54,7 +56,7 @@ def test_a_broker_starts_and_changes_topics_beside_a_stopped_name_server(tmp_pat
             assert frames.masters(second, "bills") == [address]
             until(lambda: f"name server {first} has not registered this broker" in broker.err, "the log names it")
             assert second not in broker.err
-        # Afterwards it has everything, and the log says so.
+        # Later it has everything, and the log reports it.
         until(lambda: frames.masters(first, "bills") == [address], "the stopped name server has the topics")
         until(lambda: f"name server {first} knows this broker again" in broker.err, "the log says so")
         assert broker.err.count(f"name server {first} has not registered this broker") == 1

@@ -1,4 +1,4 @@
-"""A backup of a server that runs, and what a server started on it knows: everything that was acknowledged before."""
+"""A backup of a running server, and the state of a server started on it: everything acknowledged before the backup."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def copy(data: Path, to: Path, previous: Path | None = None) -> Manifest:
 
 @dataclass
 class Load:
-    """Sends messages until it is told to stop; a topic and a group are made meanwhile, too."""
+    """Sends messages until it is stopped; also creates a topic and a group."""
 
     producer: Producer
     admin: Admin
@@ -91,7 +91,7 @@ async def test_all_that_was_acknowledged_before_a_backup_is_there_after_it_is_re
             await load.until(500, sending)
             await admin.groups.reset("billing", "orders", to_latest=True)
             before = {one.queue: one.consumer_offset for one in (await admin.groups.lag("billing")).queues}
-            await asyncio.sleep(0.5)  # the server writes offsets each 0.2 s
+            await asyncio.sleep(0.5)  # the server writes offsets every 0.2 s
             acknowledged, topics = list(load.acknowledged), list(load.topics)
             manifest = await asyncio.to_thread(copy, data, backup)
             await load.until(len(load.acknowledged) + 50, sending)
@@ -158,7 +158,7 @@ async def test_files_of_the_log_that_are_as_they_were_are_shared_with_the_backup
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
-    """A small one, of a server that had stopped."""
+    """Return a small backup of a stopped server."""
 
     async def main() -> None:
         async with served(data) as server, Producer("shop", server.namesrv_address, **WHO) as producer:

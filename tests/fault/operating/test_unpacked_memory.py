@@ -1,4 +1,4 @@
-"""Memory of commands that read messages whose unpacked bodies are much larger than the sent ones."""
+"""Memory of commands that read messages with a decompressed size far above the sent size."""
 
 from __future__ import annotations
 

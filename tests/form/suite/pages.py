@@ -1,4 +1,4 @@
-"""What the pages print: imports of the package, and command lines of `tianzhou`. Pure."""
+"""Code on pages: imports of the package, and command lines of `tianzhou`. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMPORT: Final = re.compile(
 DOTTED: Final = re.compile(r"tianzhou(?:\.\w+)+")
 OPERATORS: Final = frozenset({"|", "||", "&", "&&", ";", "(", ")", "<", ">", ">>", "|&"})
 BEFORE: Final = frozenset({"sudo", "exec", "env", "nohup"})
-"""Words in front of a program."""
+"""Programs that may precede the command."""
 PROGRAM: Final = re.compile(r"(?:[\w./-]*/)?tianzhou")
 FILE: Final = re.compile(r"\.(?:cnf|conf|css|db|json|log|md|org|properties|py|service|sh|svg|toml|txt|yaml|yml|whl)$")
 
@@ -36,7 +36,7 @@ class Imported(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A command line of `tianzhou`: the words behind the program's name."""
+    """A command line of `tianzhou`: the words after the program's name."""
 
     words: tuple[str, ...]
 
@@ -52,7 +52,7 @@ def fragments(page: str) -> Iterator[str]:
 
 
 def imports(fragment: str) -> Iterator[Imported]:
-    """Yield what a fragment imports from the package."""
+    """Yield the names that a fragment imports from the package."""
     for module, names, alone, alias in IMPORT.findall(fragment):
         for name in re.findall(r"(\w+)(?: as (\w+))?", names):
             used = re.findall(rf"(?<![\w.]){name[1] or name[0]}\.(\w+)", fragment)
@@ -62,13 +62,13 @@ def imports(fragment: str) -> Iterator[Imported]:
 
 
 def dotted(fragment: str) -> Iterator[str]:
-    """Yield a fragment that is nothing but a dotted name of the package."""
+    """Yield a fragment that consists of a dotted name of the package."""
     if DOTTED.fullmatch(fragment) and not FILE.search(fragment):
         yield fragment
 
 
 def commands(fragment: str) -> Iterator[Line]:
-    """Yield the command lines of `tianzhou` in a fragment: at its lines' beginnings and behind operators of a shell."""
+    """Yield the command lines of `tianzhou` in a fragment: at the beginning of lines and after operators of a shell."""
     for line in re.sub(r"\\\n\s*", " ", fragment).splitlines():
         yield from _of_line(line.strip().removeprefix("$ ").removeprefix("# "))
 

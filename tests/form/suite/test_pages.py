@@ -1,4 +1,4 @@
-"""Every name that a page imports is there, and so is every command and option that a page prints."""
+"""Every name that a page imports exists, and so does every command and option on a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tianzhou.errors import ConfigError
 ROOT = Path(__file__).resolve().parents[3]
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")])
 MADE_UP: Final = frozenset({"topic lst"})
-"""Command lines that a page shows because there is no such command."""
+"""Command lines on pages that show an error about a missing command."""
 WORD: Final = re.compile(r"[a-z][a-z-]*")
 
 
@@ -115,7 +115,7 @@ def test_every_command_and_option_that_a_page_prints_is_there(page: Path) -> Non
 
 
 def problem_of(line: Line) -> str:
-    """Why a command line is not one of `tianzhou`; empty when it is."""
+    """Return the reason why a command line is not one of `tianzhou`; empty when it is."""
     command, words, names = root(), list(line.words), {"-h", "--help"}
     context = typer.Context(command, info_name="tianzhou")
     path = ["tianzhou"]
@@ -143,7 +143,7 @@ def problem_of(line: Line) -> str:
 
 
 def problem_of_mqadmin(words: list[str]) -> str:
-    """Why a command line is not one of Apache's tools; empty when it is."""
+    """Return the reason why a command line is not one of Apache's tools; empty when it is."""
     if not words or not re.fullmatch(r"[a-z][A-Za-z]*", words[0]):
         return ""
     try:

@@ -18,7 +18,7 @@ MARK, LAST_MARK = "=== end of command", "=== end of process"
 START_TIMEOUT = 180
 COMMAND_TIMEOUT = 180
 LIMIT = "limit="
-"""In front of a command: the seconds that it may take, for Apache's tool."""
+"""Prefix of a command: seconds that it may take, for Apache's tool."""
 OURS = "ours"
 
 
@@ -43,20 +43,20 @@ def _apaches(version: str, logback: Path, home: Path) -> list[str]:
 
 
 class Mqadmin:
-    """The process; `run` gives it one command and returns what that printed.
+    """The process; `run` sends it one command and returns the output.
 
     Args:
         version: of Apache's tool, or `OURS`.
 
     Attributes:
-        exit_code: with which the last command ended the process; 0 when the process goes on.
+        exit_code: exit code of the process after the last command; 0 when the process continues.
     """
 
     def __init__(self, version: str = SERVERS[0]) -> None:
         self.exit_code = 0
         self._home = tempfile.TemporaryDirectory(prefix="mqadmin-")
         home = Path(self._home.name)
-        # 4.9.7 wants it there, and ends without it.
+        # 4.9.7 needs the file there, and ends without it.
         logback = home / "conf" / "logback_tools.xml"
         logback.parent.mkdir()
         logback.write_text("<configuration/>")
@@ -80,7 +80,7 @@ class Mqadmin:
 
     @property
     def home(self) -> Path:
-        """Where commands leave files."""
+        """Return the folder for files of commands."""
         return Path(self._home.name)
 
     def sign(self, account: Account | None) -> None:
@@ -92,20 +92,20 @@ class Mqadmin:
             file.write_text(f"accessKey: {account.access_key}\nsecretKey: {account.secret_key}\n")
 
     def run(self, *arguments: str, limit_s: int = 0) -> str:
-        """What a command prints; one that is wrong ends the process, so there is a new one for the next.
+        """Return the output of a command. A wrong command ends the process, so the next one gets a new process.
 
         Args:
             arguments: the command.
             limit_s: seconds after which Apache's tool is interrupted; 0 for the limit of all commands.
         """
         if not self._started:
-            # Whatever is printed while classes are loaded belongs to no command.
+            # Output during class loading belongs to no command.
             self._started = True
             self._ask(["help", "topicList"], START_TIMEOUT)
         return self._ask([*([f"{LIMIT}{limit_s}"] if limit_s else ()), *arguments], COMMAND_TIMEOUT)
 
     def begin_afresh(self) -> None:
-        """Go on in another process: some of Apache's commands work once in each."""
+        """Continue in a new process: some of Apache's commands work only once per process."""
         if self._command[0] != sys.executable:
             self._close()
             self._launch()

@@ -1,8 +1,8 @@
-"""What mqadmin is asked, in this order, and how its answers are made comparable.
+"""Commands for mqadmin, in their order, and the comparison of their answers.
 
-Left out are those of users and accounts, which need a cluster with access control (`test_mqadmin_users.py`), those
-that ask no cluster (RocksDB's and `dumpCompactionLog`), those of static topics, which ours does not have, and
-`startMonitoring` and `clusterRT`, which do not end.
+Left out are commands about users and accounts, which need a cluster with access control (`test_mqadmin_users.py`),
+commands without a cluster (RocksDB's and `dumpCompactionLog`), commands about static topics, which ours does not have,
+and `startMonitoring` and `clusterRT`, which do not end.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 CODE, HEAD, KEYS, SETTINGS, NOTHING = "CODE", "HEAD", "KEYS", "SETTINGS", "NOTHING"
-"""What is compared of an answer: error codes, its first line, its keys, Apache's keys that ours has to have, too;
-or that there is none."""
+"""Compared part of an answer: error codes, its first line, its keys, Apache's keys (ours must have them, too); or no
+answer at all.
+"""
 
 TOPIC, GROUP, PRODUCERS = "AdmT", "AdmG", "AdmP"
 
@@ -22,9 +23,9 @@ class Asked(NamedTuple):
     """A command.
 
     Attributes:
-        name: in test ids.
-        line: the arguments; `{…}` stands for what differs from server to server.
-        only: the part of the answer that both servers have to give alike; None for all of it.
+        name: name in test ids.
+        line: the arguments; `{…}` is a value that differs from server to server.
+        only: the part of the answer that must be equal at both servers; None for all of it.
         afresh: whether Apache's tool needs a new process for it.
     """
 
@@ -176,10 +177,10 @@ _ERASED = [
     (re.compile(r"(?<=#MasterCommitLogMaxOffset)\s+\d+"), " <offset>"),
     (re.compile(r"\brt=\d+ms|(?<=spentTimeMills=)\d+|(?<= true )\s*\d+$", re.MULTILINE), "<ms>"),
 ]
-# A tool's producer begins with a queue of its choice.
+# A tool's producer begins with a random queue.
 _QUEUE_OF_ITS_CHOICE = {"queryMsgById-send", "sendMessage"}
-# How many messages came in what Apache's broker takes for 24 hours, or a second, depends on when it samples; so does
-# by how many seconds its timer is behind.
+# Apache's broker samples, so its message counts of 24 hours or a second depend on the time. So does the lag of its
+# timer in seconds.
 _SAMPLED = {
     "statsAll": r"\d+\s+\d+$",
     "consumerProgress-all": r"\d+(?=\s+\d+$)",
@@ -188,17 +189,17 @@ _SAMPLED = {
 
 
 def comparable(asked: Asked, answer: str, places: Mapping[str, str]) -> list[str]:
-    """What of an answer both servers have to give, as sorted lines.
+    """Return the part of an answer that both servers must have, as sorted lines.
 
     Args:
         asked: the command.
-        answer: what it printed.
-        places: what differs from server to server, with its name.
+        answer: its output.
+        places: values that differ from server to server, with their names.
     """
     if asked.only == CODE:
         return sorted(set(_CODE.findall(answer))) or ["no code"]
     if _FAILED.search(answer):
-        # Apache's tools show where in their source they failed, ours say what to do.
+        # Errors of Apache's tools contain a stack trace, those of ours a remedy.
         return ["failed", *sorted(set(_CODE.findall(answer)))]
     for text, name in places.items():
         answer = answer.replace(text, f"<{name}>")
@@ -210,7 +211,7 @@ def comparable(asked: Asked, answer: str, places: Mapping[str, str]) -> list[str
         answer = re.sub(r"queueOffset=\d+", "queueOffset", answer)
     if asked.name in _SAMPLED:
         answer = re.sub(_SAMPLED[asked.name], "", answer, flags=re.MULTILINE)
-    # The heads of columns stand where they stand.
+    # The heads of columns stay in place.
     lines = [
         line.rstrip() if line.startswith("#") else re.sub(r"\s+", " ", _MAP.sub(_sorted_map, line)).strip()
         for line in answer.splitlines()
@@ -220,24 +221,25 @@ def comparable(asked: Asked, answer: str, places: Mapping[str, str]) -> list[str
         return [re.sub(r"OK, \d+", "OK", line) for line in lines[:1]]
     if asked.only in (KEYS, SETTINGS):
         return sorted({re.split(r"[ :=]", line)[0] for line in lines} - _OURS)
-    # Java's consumers commit 0 for a retry topic without messages, ours does so when the broker does not know it: 4.9.7
-    # and this broker do, 5.3.3 does not (docs/spec/traps.md, 7). The pull consumer of Apache's tool has a retry topic.
+    # Java's consumers commit 0 for a retry topic without messages. Ours does so when the broker does not have the
+    # topic: 4.9.7 and this broker have it, 5.3.3 does not (docs/spec/traps.md, 7). The pull consumer of Apache's tool
+    # has a retry topic.
     absent = f"%RETRY%{GROUP} broker-a 0 0 0 ", "%RETRY%TOOLS_CONSUMER"
     return sorted(line for line in lines if not line.startswith(absent))
 
 
 def _sorted_map(found: re.Match[str]) -> str:
-    """A map of Java's as text, whose order is that of hashes."""
+    """Return a Java map as text with sorted entries, because its order is that of hashes."""
     return "{" + ", ".join(sorted(found[1].split(", "))) + "}"
 
 
 _MAP = re.compile(r"\{([^{}]*=[^{}]*)\}")
 _FAILED = re.compile(r"^(FAILED: |[\w.]+Exception: |usage: mqadmin )|^The sub command \w+ not exist", re.MULTILINE)
 _OURS = frozenset({"damagedLogStretches", "damagedLogStretchesPutRight", "getTransferedTps", "tianzhouVersion"})
-"""Figures that 5.3.3 does not have: one as 4.9 spells it, whose tools fail without, and our own version."""
+"""Figures that 5.3.3 does not have: one in 4.9's spelling, without which 4.9's tools fail, and our own version."""
 
 
 def _without_topics_as_groups(answer: str) -> str:
-    """Leave out what Apache's broker says of a topic as if that were a group (docs/spec/broker.md, trap 15)."""
+    """Remove output in which Apache's broker treats a topic as a group (docs/spec/broker.md, trap 15)."""
     answer = re.sub(rf"MessageTrack \[consumerGroup={TOPIC}, .*?(?:\)\]|null\])", "", answer, flags=re.DOTALL)
     return re.sub(rf"^(?:DefaultCluster\s+)?{TOPIC}\s+{TOPIC}\b.*$", "", answer, flags=re.MULTILINE)

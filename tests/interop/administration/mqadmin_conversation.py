@@ -1,4 +1,6 @@
-"""A conversation: a tool of mqadmin's commands asks a cluster with a topic, a producer and a consumer, in one order."""
+"""A conversation: one tool runs mqadmin's commands in a fixed order at a cluster with a topic, a producer and a
+consumer.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ RUNTIME_INFO, MAX_OFFSET, QUERY_OFFSET = 28, 30, 14
 
 
 def conversation(kind: str, version: str, folder: Path) -> dict[str, list[str]]:
-    """What a tool prints of a fresh cluster, by the name of the command; as `talk`.
+    """Return the output of a tool at a fresh cluster, by the name of the command, like `talk`.
 
     Args:
-        kind: the server, as `servers.serve` has it.
-        version: the tool, as `Mqadmin` has it.
-        folder: where the cluster writes.
+        kind: kind of the server, as in `servers.serve`.
+        version: version of the tool, as in `Mqadmin`.
+        folder: folder of the cluster's files.
     """
     with serve(kind, folder, clean=False, takes_tls=True) as server, Mqadmin(version) as tools:
         is_warm(server)
@@ -34,12 +36,14 @@ def conversation(kind: str, version: str, folder: Path) -> dict[str, list[str]]:
 
 
 def is_warm(server: Server) -> None:
-    """Wait until a broker that has just begun tells of itself; Apache's does not for a while."""
+    """Wait until a started broker reports its runtime info; Apache's does not at first."""
     until(lambda: frames.call(server.broker, RUNTIME_INFO).code == 0, "the broker is warm", every_s=0.1)
 
 
 def talk(server: Server, tools: Mqadmin) -> dict[str, list[str]]:
-    """What of a tool's answers two clusters, or two tools, have to have alike, by the name of the command."""
+    """Return the parts of a tool's answers that two clusters, or two tools, must have in common, by the name of the
+    command.
+    """
     tools.run("updateTopic", "-n", server.namesrv, "-c", "DefaultCluster", "-t", TOPIC, "-r", "4", "-w", "4")
     with Producer(PRODUCERS, namesrv_addr=server.namesrv) as producer:
         sent = [
@@ -79,12 +83,12 @@ def talk(server: Server, tools: Mqadmin) -> dict[str, list[str]]:
 
 
 def is_dispatched(server: Server) -> bool:
-    """Whether the queues know everything that is in the log."""
+    """Whether the queues have every message in the log."""
     return bool(frames.call(server.broker, RUNTIME_INFO).json()["table"]["dispatchBehindBytes"] == "0")
 
 
 def has_committed(server: Server) -> bool:
-    """Whether the group has committed everything, which it does every five seconds."""
+    """Whether the group has committed all offsets, which it does every five seconds."""
     for queue in range(QUEUES):
         place: dict[str, object] = {"topic": TOPIC, "queueId": queue}
         end = frames.call(server.broker, MAX_OFFSET, place).fields["offset"]
@@ -95,7 +99,7 @@ def has_committed(server: Server) -> bool:
 
 
 class consumer_of_all:  # noqa: N801 - reads as a function
-    """A consumer that has consumed what was sent, and committed it."""
+    """A consumer that has consumed and committed all messages."""
 
     def __init__(self, server: Server) -> None:
         self._got: list[MessageExt] = []
@@ -122,7 +126,7 @@ class consumer_of_all:  # noqa: N801 - reads as a function
 
 
 def lists(home: Path) -> dict[str, str]:
-    """Files of topics and groups to be created."""
+    """Return files with topics and groups to create."""
     topics = [
         {"topicName": f"AdmL{i}", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"}
         for i in range(2)

@@ -1,7 +1,8 @@
-"""Where our mqadmin and our servers are not as Apache's: what `docs/reference/mqadmin.md` says, proved by the tests.
+"""Differences of our mqadmin and our servers from Apache's: the contents of `docs/reference/mqadmin.md`, proved by
+tests.
 
-Each direction is a tool that asks a cluster. When the tool is ours, its answers are compared with those of Apache's
-5.3.3 tool of the same kind of cluster; when the cluster is ours, with those that the same tool gets of Apache's 5.3.3.
+Each direction is a tool at a cluster. When the tool is ours, its answers are compared with those of Apache's 5.3.3 tool
+at the same kind of cluster; when the cluster is ours, with the answers that the same tool gets from Apache's 5.3.3.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
     }
 )  # fmt: skip
-"""By direction: names of `mqadmin_commands.COMMANDS` whose answers differ, and why."""
+"""Names of `mqadmin_commands.COMMANDS` with different answers, and the reasons, by direction."""
 
 _POLICY: Final = "passwords are never shown"
 _SECRETS: Final = "secrets are never shown"
@@ -70,7 +71,7 @@ ACCESS_DIFFERENCES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         APACHE_497: {"getAclConfig": _SECRETS},
     }
 )
-"""The same of sub-commands about users and accounts (`test_mqadmin_users.py`), by sub-command."""
+"""The same for sub-commands about users and accounts (`test_mqadmin_users.py`), by sub-command."""
 
 NOT_IN_497: Final = frozenset(
     {
@@ -113,11 +114,11 @@ NOT_IN_497: Final = frozenset(
         "updateUser",
     }
 )
-"""Sub-commands that Apache's 4.9.7 tool does not have."""
+"""Sub-commands missing in Apache's 4.9.7 tool."""
 ONLY_IN_497: Final = frozenset(
     {"updateAclConfig", "deleteAclConfig", "updateGlobalWhiteAddr", "clusterAclConfigVersion", "getAclConfig"}
 )
-"""Sub-commands that it alone has."""
+"""Sub-commands only in Apache's 4.9.7 tool."""
 
 
 def differs(direction: str, name: str) -> bool:

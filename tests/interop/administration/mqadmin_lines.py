@@ -18,9 +18,9 @@ from mqadmin_commands import GROUP, TOPIC
 
 FOLDER: Final = Path(__file__).with_name("lines")
 DONE, REFUSED, USAGE = "done", "refused", "usage"
-"""How a command line ends: with its answer, with an error of a server or a value, with the usage of the sub-command."""
+"""Ends of a command line: with its answer, with an error of a server or a value, with the usage of the sub-command."""
 KEYS_ONLY: Final = frozenset({"brokerStatus", "getBrokerConfig", "getNamesrvConfig"})
-"""Sub-commands that show figures and settings of the server's own: Apache's names have to be among ours."""
+"""Sub-commands that print figures and settings of the server; ours must have at least Apache's names."""
 _UNORDERED: Final = """
     topicList topicRoute updateTopic updateTopicList updateSubGroup updateSubGroupList producer exportMetadata
     consumerProgress brokerConsumeStats consumerConnection resetOffsetByTime skipAccumulatedMessage allocateMQ listUser
@@ -28,9 +28,9 @@ _UNORDERED: Final = """
     consumerStatus getConsumerConfig statsAll queryMsgByKey printMsg printMsgByQueue consumeMessage
 """
 UNORDERED: Final = frozenset(_UNORDERED.split())
-"""Sub-commands that print hash maps of Java's: the order of their lines is not compared."""
+"""Sub-commands that print Java hash maps, so the order of their lines is not compared."""
 FRESH: Final = frozenset({"sendMessage", "consumeMessage", "queryMsgByUniqueKey", "brokerConsumeStats"})
-"""Sub-commands of Apache's tool that work once in a process."""
+"""Sub-commands of Apache's tool that work only once per process."""
 
 
 class Line(NamedTuple):
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
     Attributes:
         command: the sub-command.
-        rest: its arguments; `{…}` stands for a value of the server.
+        rest: its arguments; `{…}` is a value of the server.
         endless: whether it does not end by itself.
     """
 
@@ -48,14 +48,14 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The line as the records and the page have it."""
+        """Return the line in the format of the records and the page."""
         return f"{self.command} {self.rest}".strip()
 
     def words(self, values: Mapping[str, str]) -> list[str]:
-        """The arguments of the tool.
+        """Return the arguments of the tool.
 
         Args:
-            values: of the `{…}`, by name.
+            values: values for `{…}`, by name.
         """
         rest = [word.format_map(values) for word in shlex.split(self.rest)]
         return [self.command, *rest] if self.command == "help" else [self.command, "-n", values["ns"], *rest]
@@ -82,13 +82,13 @@ def names() -> list[str]:
 
 
 class Outcome(NamedTuple):
-    """The comparable part of how a command line ended.
+    """The comparable part of a command line's end.
 
     Attributes:
         exit_code: of the process.
         kind: `DONE`, `REFUSED` or `USAGE`.
-        code: RocketMQ's code of an error, empty where there is none.
-        text: the output; the words of an error are not compared.
+        code: RocketMQ's code of an error; empty without one.
+        text: the output; error texts are not compared.
     """
 
     exit_code: int
@@ -97,7 +97,7 @@ class Outcome(NamedTuple):
     text: str
 
     def recorded(self) -> str:
-        """Return it as the records have it: a line of its own, then the text."""
+        """Return the outcome in the format of the records: a line of its own, then the text."""
         return f"{self.exit_code} {self.kind} {self.code}".rstrip() + f"\n{self.text}"
 
     @classmethod
@@ -117,18 +117,18 @@ _TOLD: Final = re.compile(
     r"|clusterAddrTable is empty|cluster \[.*\] not exist|The sub command \w+ not exist|false$)",
     re.MULTILINE,
 )
-"""Errors that Apache's tool prints as a line of its own, and ends with 0."""
+"""Errors that Apache's tool prints as a line, with exit code 0."""
 _USAGE: Final = re.compile(r"^usage: ", re.MULTILINE)
 _INTERRUPTED: Final = re.compile(r"^(org\.apache|java\.lang\.Interrupted).*", re.MULTILINE | re.DOTALL)
 
 
 def outcome(line: Line, printed: str, exit_code: int, places: Mapping[str, str]) -> Outcome:
-    """Return the comparable part of what Apache's tool printed.
+    """Return the comparable part of the output of Apache's tool.
 
     Args:
         line: the command line.
-        printed: everything that it printed.
-        exit_code: of the process; 0 when the process goes on.
+        printed: the whole output.
+        exit_code: of the process; 0 when the process continues.
         places: addresses and folders of the server, with their names.
     """
     if line.endless:
@@ -152,7 +152,7 @@ _KEPT_WIDTH: Final = (
     (re.compile(r"\b20\d{12}(?:\d{3})?\b"), "<time>"),
     (re.compile(r"\b1\d{12}\b"), "<ms>"),
 )
-"""Values that differ from run to run and are equally long, so that the columns behind them stay in place."""
+"""Values that differ from run to run and have a fixed length, so that later columns stay in place."""
 _MEASURED: Final = (
     # Times of handlers, which only Tianzhou's members report.
     (re.compile(r"^(?:handler:\S+|cores) +: .*$", re.MULTILINE), ""),
@@ -176,13 +176,13 @@ _CHOSEN_QUEUE: Final = frozenset({"sendMessage", "checkMsgSendRT"})
 _ONLY_APACHES: Final = (
     "%RETRY%TOOLS_CONSUMER", "%RETRY%AdmReads", "%RETRY%__MONITOR_CONSUMER", "AdmStatic", "broker-z",
 )  # fmt: skip
-"""Topics that consumers of Apache's tool leave, and topics of lines that ours refuses."""
+"""Topics left by consumers of Apache's tool, and topics of lines that ours refuses."""
 _RETRY_ROW: Final = f"%RETRY%{GROUP} "
-"""Beginning of a row about the retry topic. Its queue reaches the consumer at a rebalance, early or late."""
+"""Beginning of a row about the retry topic. The consumer gets its queue at a rebalance, early or late."""
 
 
 def erased(text: str, places: Mapping[str, str]) -> str:
-    """Return a text without what differs from server to server and from run to run."""
+    """Return a text without values that differ from server to server or from run to run."""
     for place, name in places.items():
         text = text.replace(place, f"<{name}>".ljust(len(place)) if re.fullmatch(r"[\d.:]+", place) else f"<{name}>")
     for pattern, name in _KEPT_WIDTH:
@@ -204,15 +204,15 @@ def comparable(line: Line, printed: str, places: Mapping[str, str]) -> str:
     text = re.sub(rf"MessageTrack \[consumerGroup={TOPIC}, .*?(?:\)\]|null\])", "", text, flags=re.DOTALL)
     text = re.sub(rf"^(?:DefaultCluster +)?{TOPIC} +{TOPIC}\b.*\n?", "", text, flags=re.MULTILINE)
     if line.command == "statsAll" and "--activeTopic" in line.rest:
-        # Which topics are active depends on when a broker takes its samples.
+        # The active topics depend on the time of a broker's samples.
         return text.partition("\n")[0]
     if line.command in _SAMPLED:
         text = re.sub(_SAMPLED[line.command], "<sampled>", text, flags=re.MULTILINE)
     if line.command == "checkMsgSendRT":
-        # A send on a busy machine may come too late, and the tool takes queues of its choice.
+        # A send on a busy machine may be late, and the tool chooses random queues.
         return re.sub(r"^(broker-a )?.*(true|false).*$", "<send>", text, flags=re.MULTILINE)
     if line.command == "sendMsgStatus" and "broker-z" in line.rest:
-        # Apache's tool takes a queue of its choice.
+        # Apache's tool chooses a random queue.
         text = re.sub(r"queueId=\d|queueOffset=\d+", "<queue>", text)
     if line.command in _CHOSEN_QUEUE and not re.search(r"(-i|--qid) \d", line.rest):
         text = re.sub(r"(?<=broker-a {26})\d   ", "<queue>", text)
@@ -224,10 +224,10 @@ def comparable(line: Line, printed: str, places: Mapping[str, str]) -> str:
 
 
 def same(own: Outcome, apaches: Outcome, command: str) -> bool:
-    """Whether our tool did what Apache's did; errors have their codes in common where they have one, not their words.
+    """Whether our tool's outcome equals Apache's; for errors only the codes are compared, where both have one.
 
-    Our exit codes say more: 0 for an answer, 1 for an error of a server, 2 for a wrong command line, where Apache's
-    tool ends with 0 after most errors.
+    Our exit codes are more detailed: 0 for an answer, 1 for an error of a server, 2 for a wrong command line, where
+    Apache's tool ends with 0 after most errors.
     """
     if apaches.kind == DONE:
         if command in KEYS_ONLY and own.kind == DONE:
@@ -235,5 +235,5 @@ def same(own: Outcome, apaches: Outcome, command: str) -> bool:
         return own.kind == DONE and own.exit_code == 0 and own.text == apaches.text
     if apaches.kind == USAGE:
         return own.exit_code == 2
-    # Ours refuses a wrong value before it asks a server, and then has no code.
+    # Ours refuses a wrong value before any request, and then has no code.
     return own.exit_code in (1, 2) and (not own.code or not apaches.code or own.code == apaches.code)

@@ -24,7 +24,7 @@ PREPARED: Final = {
     "authorizationMetadataProvider": "org.apache.rocketmq.auth.authorization.provider"
     ".LocalAuthorizationMetadataProvider",
 }
-"""Settings of a broker that keeps users while it does not check them yet."""
+"""Settings of a broker that stores users while it does not check them yet."""
 
 
 class Scene(NamedTuple):
@@ -52,11 +52,11 @@ class Scene(NamedTuple):
 
 @contextmanager
 def scene(server: Server, home: Path) -> Iterator[Scene]:
-    """Make the topic, send messages, have a consumer read them, and yield the names for command lines.
+    """Create the topic, send messages, let a consumer read them, and yield the names for command lines.
 
     Args:
-        server: a fresh one.
-        home: where the tool leaves files.
+        server: a new one.
+        home: folder of the tool's files.
     """
     address = server.namesrv
     with Admin(address) as admin:

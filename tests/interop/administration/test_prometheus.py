@@ -91,7 +91,7 @@ async def prometheus(folder: Path, targets: list[str]) -> AsyncIterator[str]:
 
 
 async def ask(where: str, path: str, **query: str) -> Any:
-    """Return the data of Prometheus's answer; None while Prometheus does not answer."""
+    """Return the data of Prometheus's response; None while Prometheus does not respond."""
     url = f"{where}/api/v1/{path}?{urllib.parse.urlencode(query)}"
 
     def fetch() -> Any:

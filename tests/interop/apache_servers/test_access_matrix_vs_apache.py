@@ -20,7 +20,7 @@ from tianzhou.wire.bodies.access import PLAIN_ACCOUNTS
 from tianzhou.wire.codes import RequestCode
 
 OVER_TLS = (10, 11, 12, 17, 25, 34, 37, 41, 50, 215, 3001)
-"""Codes that are asked over TLS, too: of each kind of need, with a body and without."""
+"""Codes that are also sent over TLS: of each kind of need, with a body and without."""
 
 
 @pytest.fixture(scope="module", params=access_matrix.KINDS)

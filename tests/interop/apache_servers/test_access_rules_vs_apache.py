@@ -1,4 +1,4 @@
-"""Our reading of rule files and policies beside the classes of Apache's servers, whose answers are recorded.
+"""Our evaluation of rule files and policies, compared with the recorded answers of the classes of Apache's servers.
 
 Every run compares ours with the recording: ours never let a request in that Apache's refuse, and the page
 docs/reference/access-matrix.md lists each request that Apache's let in and ours refuse. `./test --slow` asks Apache's
@@ -24,12 +24,12 @@ from recorded import is_as_recorded
 
 PLAIN, USERS = "4.9.7", "5.3.3"
 WATCHED_MS = 11_000
-"""Two looks of Apache's watcher at the files."""
+"""Two periods of Apache's file watcher, in ms."""
 TIMEOUT_S = 300
 
 
 def answers(version: str, lines: Iterable[str], *arguments: str) -> list[str]:
-    """Return what the classes of a version answer."""
+    """Return the answers of the classes of a version."""
     program = "PlainOracle" if version == PLAIN else "PolicyOracle"
     try:
         command = [toolchain.tool("java"), *toolchain.SHORT_LIVED, "-cp", toolchain.access_oracle(version), program]
@@ -49,7 +49,7 @@ def answers(version: str, lines: Iterable[str], *arguments: str) -> list[str]:
 
 
 def word(value: str | bytes) -> str:
-    """Return a text for the program; the point keeps an empty one visible."""
+    """Return a text for the program; the point makes an empty one visible."""
     return "." + base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
 
 
@@ -60,7 +60,7 @@ def asked(case: str, question: Question) -> str:
 
 
 def is_yes(answer: str) -> bool:
-    """Whether an answer lets a request in."""
+    """Whether an answer accepts a request."""
     assert answer == "yes" or answer.startswith("no "), answer
     return answer == "yes"
 
@@ -94,7 +94,7 @@ def test_patterns_are_read_by_apaches_as_recorded(tmp_path: Path) -> None:
     for pattern in PATTERNS:
         started = next(told) == "started"
         replies = {ip: next(told) for ip in cases.ADDRESSES}
-        # A pattern that has RocketMQ fail at each request, whoever asks, lets nobody in either.
+        # When a pattern makes RocketMQ fail at each request, no request is accepted either.
         fails = started and any("No accessKey" not in text for text in replies.values() if text != "yes")
         found[pattern] = {
             "starts": started, "fails": fails, "in": [ip for ip, text in replies.items() if started and is_yes(text)]
@@ -104,7 +104,7 @@ def test_patterns_are_read_by_apaches_as_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_changed_files_are_read_by_apaches_as_recorded(tmp_path: Path) -> None:
-    """RocketMQ compares times of files, so that each is changed after a while, and waited for."""
+    """RocketMQ compares times of files, so change each file after a pause, and wait for the reload."""
     lines = []
     for number, change in enumerate(CHANGES.values()):
         lines += [f"F c{number} {word(path)} {word(text)}" for path, text in change.before.items()]

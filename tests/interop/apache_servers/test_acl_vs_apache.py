@@ -1,4 +1,4 @@
-"""Our clients at Apache brokers that check who asks: ACL 1.0 of 4.9.7, and users of 5.3.3."""
+"""Our clients at Apache brokers with access control: ACL 1.0 of 4.9.7, and users of 5.3.3."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ USERS = {
     "innerClientAuthenticationCredentials": f'{{"accessKey":"{ADMIN["access_key"]}",'
     f'"secretKey":"{ADMIN["secret_key"]}"}}',
 }
-"""Whoever 5.3.3 knows may do everything; what groups and topics each may use would be another switch."""
+"""Every known user of 5.3.3 may do everything; permissions by group and topic would need another setting."""
 SIGNED = {
     "everything_sent_is_read_back_as_it_was",
     "a_batch_is_stored_in_one_piece",
@@ -53,7 +53,7 @@ SIGNED = {
     "messages_are_found_by_id_key_and_position",
     "groups_are_made_changed_and_deleted",
 }
-"""Checks that send requests of every form: built from fields, framed from templates, one way, answers to brokers."""
+"""Checks with requests of every form: built from fields, framed from templates, one-way, replies to brokers."""
 
 SIGNED_BY_USERS = {
     "a_batch_is_stored_in_one_piece",
@@ -61,12 +61,12 @@ SIGNED_BY_USERS = {
     "messages_are_found_by_id_key_and_position",
     "groups_are_made_changed_and_deleted",
 }
-"""Those that a newer broker could take otherwise."""
+"""Checks of requests that a newer broker might handle differently."""
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[str]:
-    """A name server whose broker has ACL 1.0, with rules by account."""
+    """Yield the address of a name server whose broker has ACL 1.0, with rules by account."""
     with serving(
         "4.9.7",
         {"aclEnable": "true", "messageDelayLevel": DELAY_LEVELS},
@@ -78,7 +78,7 @@ def guarded() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def guarded_by_users() -> Iterator[str]:
-    """A name server whose broker knows one user."""
+    """Yield the address of a name server whose broker has one user."""
     with serving(
         "5.3.3", USERS | {"messageDelayLevel": DELAY_LEVELS}, accounts=ACCOUNTS, administrator=ADMINISTRATOR
     ) as address:
@@ -157,7 +157,9 @@ async def refusal(address: str, topic: str, **keys: str) -> str:
 
 
 async def refused_but_signed(address: str, unsigned: str, wrong: str, unknown: str) -> str:
-    """See that sends are refused without a signature, with another key's and by nobody's; gives the topic."""
+    """Check that sends are refused without a signature, with another key's and with an unknown account; return the
+    topic.
+    """
     topic = fresh("T")
     async with Admin(address, **ADMIN) as admin:
         await admin.topics.create(topic, read_queue_nums=1, write_queue_nums=1)

@@ -1,6 +1,6 @@
 """One cluster of two kinds: our name server, our broker, and a running broker of Apache's that registers at ours.
 
-Everybody uses both brokers: Java, Go, C++, Node, our own client, and the tools.
+All clients use both brokers: Java, Go, C++, Node, our own client, and the tools.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Cluster:
 
     @property
     def addresses(self) -> list[str]:
-        """Of both brokers."""
+        """Return the addresses of both brokers."""
         return [self.ours.address, self.theirs.address]
 
     def make(self, topic: str, queues: int = QUEUES) -> str:
-        """A topic with so many queues on each."""
+        """Create a topic with `queues` queues on each broker."""
         for address in self.addresses:
             create_topic(self.namesrv, address, topic, queues)
         return topic
 
     def stored(self, topic: str) -> list[int]:
-        """How many messages each broker has of a topic."""
+        """Return the number of messages of a topic at each broker."""
         found = []
         for address in self.addresses:
             replies = [frames.call(address, MAX_OFFSET, {"topic": topic, "queueId": i}) for i in range(QUEUES)]
@@ -65,7 +65,7 @@ class Cluster:
 
 @pytest.fixture(scope="module", params=["5.3.3", pytest.param("4.9.7", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Both brokers, registered with ours."""
+    """Yield both brokers, registered with our name server."""
     folder = tmp_path_factory.mktemp("beside")
     with ExitStack() as stack:
         namesrv = stack.enter_context(name_server(folder))
@@ -87,7 +87,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.at_once("cluster")
 @pytest.mark.slow
 def test_tools_see_one_cluster(cluster: Cluster) -> None:
-    """A topic made for the cluster is made on both."""
+    """A topic created for the cluster exists on both."""
     with Mqadmin() as tools:
         ns = ("-n", cluster.namesrv)
         tools.run("updateTopic", *ns, "-c", "DefaultCluster", "-t", "beside_tools", "-r", "4", "-w", "4")
@@ -96,7 +96,7 @@ def test_tools_see_one_cluster(cluster: Cluster) -> None:
         printed = tools.run("topicStatus", *ns, "-t", "beside_tools")
     assert all(address in listed for address in cluster.addresses), listed
     if cluster.theirs.version == "4.9.7":
-        # The tool of 5.3.3 asks every broker for the topic's configuration, which 4.9.7 does not tell.
+        # The tool of 5.3.3 requests the topic's configuration from every broker, and 4.9.7 does not support that.
         assert "request type 351 not supported" in printed
         return
     status = [line.split()[:2] for line in printed.splitlines() if line.startswith("broker")]
@@ -140,7 +140,7 @@ def test_everyone_sends_to_both_and_reads_from_both(cluster: Cluster) -> None:
 
 
 def held_once(namesrv: str, group: str) -> dict[str, int]:
-    """By topic, how many queues exactly one member says it holds; empty when one is held by two."""
+    """Return the number of queues that exactly one member holds, by topic; empty when two members hold a queue."""
     try:
         with sync.Admin(namesrv) as admin:
             members = admin.groups.connections(group)
@@ -151,17 +151,17 @@ def held_once(namesrv: str, group: str) -> dict[str, int]:
                 if not state.dropped
             )
     except TianzhouError:
-        return {}  # a member has just come or gone
+        return {}  # a member has just joined or left
     return Counter(queue.topic for queue in held) if set(held.values()) == {1} else {}
 
 
 @pytest.mark.at_once("cluster")
 @pytest.mark.parametrize("name", JAVA)
 def test_java_and_ours_share_the_queues_of_both(cluster: Cluster, name: str) -> None:
-    """Half of the eight queues each; whoever refuses a message gets it or another member does, from either broker."""
+    """Each gets half of the eight queues. A refused message goes to its member or another one, from either broker."""
     topic = cluster.make(f"beside_shared_{name}".replace(".", "_"))
     group = f"{topic}_g"
-    retries = cluster.make(f"%RETRY%{group}", 1)  # Java looks for it every half minute only
+    retries = cluster.make(f"%RETRY%{group}", 1)  # Java refreshes its route only every half minute
     servers = Servers(cluster.namesrv, cluster.ours.address)
     ours: list[tuple[int, int]] = []
 
@@ -175,7 +175,7 @@ def test_java_and_ours_share_the_queues_of_both(cluster: Cluster, name: str) -> 
     consumer = sync.PushConsumer(group, cluster.namesrv, consume_from_where=FIRST)
     consumer.subscribe(topic, handler=handle)
     with take(name, servers, "again", topic) as taking, consumer:
-        # Java gives up its half when it finds time; until then both would read it.
+        # Java releases its half at its next rebalance; until then both would read it.
         everything = {topic: 2 * QUEUES, retries: 2}
         until(lambda: held_once(cluster.namesrv, group) == everything, "queues are shared out", within_s=PATIENCE)
         assert sum(queue.topic == topic for queue in consumer.assignment) == QUEUES
@@ -199,7 +199,7 @@ def test_java_and_ours_share_the_queues_of_both(cluster: Cluster, name: str) -> 
 @pytest.mark.at_once("cluster")
 @pytest.mark.parametrize("name", JAVA)
 def test_transactions_end_on_either(cluster: Cluster, name: str) -> None:
-    """Each broker asks back about its own."""
+    """Each broker checks its own transactions."""
     topic = cluster.make(f"beside_tx_{name}".replace(".", "_"))
     with program(name, cluster.namesrv, topic, f"{topic}_p", 0, COUNT, main="Transactions") as deciding:
         deciding.await_start()
@@ -222,7 +222,7 @@ def test_transactions_end_on_either(cluster: Cluster, name: str) -> None:
         deciding.finish()
     ours = [i for host, i in seen if host == cluster.ours.address]
     assert len(set(ours)) == len(ours)
-    # Apache's asks about what it has committed and not marked yet, and takes the answer for another commit.
+    # Apache's broker checks committed transactions that it has not marked yet, and takes the reply for another commit.
     theirs = [i for host, i in seen if host == cluster.theirs.address]
     assert sorted({*ours, *theirs}) == sorted(committed)
     assert not set(ours) & set(theirs)
@@ -258,7 +258,9 @@ def _finds(admin: sync.Admin, topic: str, key: str, body: bytes) -> bool:
 
 @pytest.mark.slow
 def test_apaches_broker_leaves_and_comes_back(cluster: Cluster) -> None:
-    """Its clean stop takes it off our routes at once; clients go on with ours, and use it when it is there again."""
+    """Its clean stop removes it from our routes immediately; clients continue with ours, and use it again after its
+    return.
+    """
     topic = cluster.make("beside_leaving")
     lines: list[Line] = []
     with program(JAVA[0], cluster.namesrv, "beside_steady", topic, 0, main="Steady") as steady:

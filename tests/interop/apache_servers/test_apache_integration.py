@@ -1,7 +1,7 @@
-"""RocketMQ's own integration tests, as its project publishes them for 4.9.7, against two brokers of ours.
+"""RocketMQ's own integration tests, as published for 4.9.7, against two brokers of ours.
 
-The classes come from Maven. They extend a base class that starts Apache's servers; `java/integration` has one of the
-same name that names ours. Their brokers' settings are the tests' own.
+The classes come from Maven. They extend a base class that starts Apache's servers; `java/integration` has a class of
+the same name that uses ours. The brokers have the settings of these tests.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ CLASSES: Final = {
     "tls.TLS_Mix2_IT": 1,
     "tls.TLS_Mix_IT": 1,
 }
-"""Each class and how many tests it has."""
+"""Number of tests by class."""
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
-    """What was reported of each class' tests: how it went, class, test, error."""
+    """Return the reports of each class' tests: result, class, test, error."""
     try:
         classpath = toolchain.integration_tests()
         java = toolchain.tool("java")

@@ -19,7 +19,7 @@ RUN_LIMIT_S = 120
 
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
 def apache(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Address of Apache's name server of the wanted version, with a broker behind it."""
+    """Yield the address of Apache's name server of the wanted version, with a broker."""
     with serving(request.param) as address:
         yield address
 
@@ -32,7 +32,7 @@ def apache(request: pytest.FixtureRequest) -> Iterator[str]:
         (("consume", "b3", "--fill", 2000, "--pull", "--groups", 2), {"receive": 4000}),
         (("latency", "b4", "--rate", 200, "--seconds", 1, "--warm-up", 0), {"send": 200, "receive": 200}),
         (("mixed", "b5", "--count", 1000, "--in-flight", 16, "--warm-up", 0), {"send": 1000, "receive": 1000}),
-        # Once more on the same topic: what the last run left is nobody's business.
+        # Once more on the same topic: the leftovers of the previous run must not matter.
         (("mixed", "b5", "--count", 500, "--in-flight", 16, "--warm-up", 0), {"send": 500, "receive": 500}),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
@@ -41,7 +41,7 @@ def test_every_command(args: tuple[object, ...], roles: dict[str, int], apache: 
     with Tianzhou(tmp_path, "bench", *args, "-o", "json", namesrv=apache) as process:
         assert process.wait(RUN_LIMIT_S) == 0, process.err
         found: dict[str, Any] = json.loads(process.out)
-    # What a busy broker refuses is counted as failed; what was acknowledged is consumed, and all of it.
+    # Refused messages of a busy broker count as failed; all acknowledged ones are consumed.
     for role, count in roles.items():
         assert 0 < found[role]["messages"] <= count
     if "send" in roles:
@@ -50,6 +50,6 @@ def test_every_command(args: tuple[object, ...], roles: dict[str, int], apache: 
     else:
         assert found["receive"]["messages"] == roles["receive"]
     assert found["notes"] == []
-    # Also those that the broker created again for pulls it held: the command has waited for their end.
+    # Also the groups that the broker created again for held pulls: the command has waited for their end.
     with sync.Admin(apache) as admin:
         assert [name for name in admin.groups.names(system=True) if name.startswith("bench-")] == []

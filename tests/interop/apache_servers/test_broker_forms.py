@@ -1,4 +1,5 @@
-"""Sends, pulls, commits and look-ups in every form that a client may use: our codes are those of Apache's broker.
+"""Sends, pulls, commits and look-ups in every form that a client may use: our response codes equal those of Apache's
+broker.
 
 Apache's codes are recorded (`recorded.py`). `./test --slow` compares them with the codes of a running Apache broker.
 """
@@ -268,12 +269,12 @@ KNOWN = {
         for name in ("a bad name", "a blank name", "no name", "too long a name")
     },
 }
-"""Forms whose answer is meant to differ, and why."""
+"""Forms with an intentionally different reply, and the reasons."""
 SHOWN = ("queueId", "queueOffset", "nextBeginOffset", "minOffset", "maxOffset", "offset", "suggestWhichBrokerId")
 
 
 def shown(reply: Reply, *, queue: bool = True) -> tuple[int, dict[str, str]]:
-    """Code and the header fields that say what happened."""
+    """Return the code and the header fields that show the result."""
     names = SHOWN if queue else SHOWN[1:]
     return reply.code, {name: value for name, value in reply.fields.items() if name in names}
 

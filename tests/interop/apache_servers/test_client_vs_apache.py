@@ -23,7 +23,7 @@ MISSING_IN_4_9 = {
     # is neither true nor false and selects nothing.
     "groups_select_by_parts_of_text": "CONTAINS, STARTSWITH and ENDSWITH are unknown and taken for no error",
 }
-"""Checks that ask for more than 4.9.7 can, and what that is."""
+"""Checks that need more than 4.9.7 supports, with the missing feature."""
 
 
 class Ran(NamedTuple):

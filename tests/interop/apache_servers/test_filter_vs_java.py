@@ -1,4 +1,4 @@
-"""Our filters against RocketMQ's filter library: what is accepted, what comes out, and the bits of bloom filters.
+"""Our filters compared with RocketMQ's filter library: accepted expressions, results, and the bits of bloom filters.
 
 The library's answers are recorded (`recorded.py`). `./test --slow` sends the same questions, and others, to the library
 itself. `TIANZHOU_FILTER_EXPRESSIONS` sets the number of expressions of that run, `TIANZHOU_FILTER_SEED` their choice.
@@ -30,12 +30,12 @@ SETS = 400
 SETS_EACH = 8
 TIMEOUT_S = 600
 
-# RocketMQ 4.9 does not know them: they are names of properties there.
+# RocketMQ 4.9 does not have these functions: there they are names of properties.
 SINCE_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 
 def oracle(version: str, lines: Iterable[str]) -> list[str]:
-    """What RocketMQ's library answers."""
+    """Return the answers of RocketMQ's library."""
     try:
         command = [toolchain.tool("java"), "-Xmx512m", "-Xss1m", "-cp", toolchain.filter_oracle(version), "Oracle"]
     except toolchain.ToolchainMissingError as error:
@@ -54,12 +54,12 @@ def oracle(version: str, lines: Iterable[str]) -> list[str]:
 
 
 def text(value: str) -> str:
-    """A text for the oracle; the mark keeps the empty one visible."""
+    """Return a text for the oracle; a mark makes the empty one visible."""
     return "." + base64.b64encode(value.encode()).decode()
 
 
 def outcome(made: SqlFilter, properties: Properties) -> str:
-    """One letter, as the oracle writes it."""
+    """Return one letter, in the oracle's format."""
     try:
         value = made.evaluate(properties.get)
     except IncomparableError:
@@ -68,13 +68,13 @@ def outcome(made: SqlFilter, properties: Properties) -> str:
 
 
 def ours(expression: str, sets: list[Properties]) -> str:
-    """What we answer."""
+    """Return our answer."""
     try:
         made = parse_sql(expression)
     except FilterSyntaxError:
         return "R"
     letters = "".join(outcome(made, properties) for properties in sets)
-    # What a message is asked for must be among the names, or it would be taken for absent.
+    # Every property that the expression reads must be in its names, or the broker would treat it as absent.
     named = "".join(outcome(made, {k: v for k, v in one.items() if k in made.names}) for one in sets)
     assert named == letters, expression
     assert [made.matches(one.get) for one in sets] == [letter == "T" for letter in letters]
@@ -91,12 +91,12 @@ def from_recording(version: str) -> Answerer:
 
 
 def from_library(version: str) -> Answerer:
-    """Return a function that asks the library of a version."""
+    """Return a function that gets the answers of a version's library."""
     return lambda _, lines: oracle(version, lines)
 
 
 def records(version: str) -> Answerer:
-    """Return a function that asks the library of a version, and compares the answers with the recorded ones."""
+    """Return a function that gets the answers of a version's library, and compares them with the recorded ones."""
 
     def answer(name: str, lines: list[str]) -> list[str]:
         answers = oracle(version, lines)
@@ -110,7 +110,9 @@ FILTERS, LARGE, BLOOM = "filter-expressions", "filter-large-expressions", "bloom
 
 
 def compare_expressions(version: str, count: int, seed: int, answerer: Answerer) -> None:
-    """The same expressions are accepted, and each gives true, false, NULL or an error for the same messages."""
+    """Check that the same expressions are accepted, and that each gives true, false, NULL or an error for the same
+    messages.
+    """
     cases = Cases(seed, searches=version.startswith("5"))
     chosen = random.Random(seed)
     sets: list[Properties] = [{}] + [cases.properties() for _ in range(SETS - 1)]
@@ -162,7 +164,9 @@ LARGE_EXPRESSIONS = [
 
 
 def compare_large(answerer: Answerer) -> None:
-    """Long ones are no deeper than short ones; deep ones have a limit that nobody writes by hand."""
+    """Check that long expressions are no deeper than short ones, and that the depth limit is above any
+    hand-written one.
+    """
     sets: list[Properties] = [{}, {"a": "1"}, {"a": "2999"}]
     lines = [f"P {text('a')} {text(one['a'])}" if one else "P" for one in sets]
     lines += [f"E {text(expression)} 0 1 2" for expression in LARGE_EXPRESSIONS]
@@ -179,7 +183,7 @@ def test_the_library_decides_about_large_expressions_as_recorded() -> None:
 
 
 def compare_bloom_filters(answerer: Answerer) -> None:
-    """Number of hashes, size and positions for all error rates, and for texts of all lengths and kinds."""
+    """Compare number of hashes, size and positions for all error rates, and for texts of all lengths and kinds."""
     pick = random.Random(SEED)
     letters = "abcXYZ019#_%-é天😀"
     texts = ["", "cg#orders", *("".join(pick.choices(letters, k=size)) for size in range(1, 70))]

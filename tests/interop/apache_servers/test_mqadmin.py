@@ -1,4 +1,4 @@
-"""Our servers answer tools as Apache's 5.3.3 do: every code, bare and with fields, and every command of mqadmin.
+"""Our servers answer tools like Apache's 5.3.3: every code, bare and with fields, and every command of mqadmin.
 
 The answers of Apache's servers and of Apache's mqadmin are recorded (`recorded.py`). Every run sends the commands of
 Apache's mqadmin and of ours to our servers. `./test --slow` sends the commands of both tools to Apache's servers.
@@ -25,8 +25,8 @@ from toolchain import SERVERS, ToolchainMissingError
 from tianzhou.wire.codes import RequestCode
 from waiting import until
 
-# READ_USERS (31020) is ours and served with access control alone, which these brokers do not have. Requests about
-# limits of senders (31030, 31031) are ours, and younger than what was recorded of Apache's servers.
+# READ_USERS (31020) is ours and served only with access control, which these brokers do not have. Requests about limits
+# of senders (31030, 31031) are ours, and newer than the recording of Apache's servers.
 OURS_ALONE = {RequestCode.READ_USERS, RequestCode.UPDATE_SEND_LIMITS, RequestCode.READ_SEND_LIMITS}
 CODES = sorted({int(code) for code in RequestCode} - OURS_ALONE | {4711})
 NAME = f"mqadmin-{SERVERS[0]}"
@@ -34,12 +34,12 @@ QUESTIONS = [*map(str, CODES), *map(repr, FILLED), *map(repr, COMMANDS)]
 
 
 class Answers(NamedTuple):
-    """What one kind of server answered.
+    """The answers of one kind of server.
 
     Attributes:
-        bare: broker and name server, to every code without fields.
-        raw: to `raw_requests.FILLED`.
-        mqadmin: to `mqadmin_commands.COMMANDS`, by name.
+        bare: answers of broker and name server to every code without fields.
+        raw: answers to `raw_requests.FILLED`.
+        mqadmin: answers to `mqadmin_commands.COMMANDS`, by name.
     """
 
     bare: dict[str, dict[str, int]]
@@ -48,7 +48,9 @@ class Answers(NamedTuple):
 
 
 def answers(kind: str, folder: Path, version: str = SERVERS[0]) -> Answers:
-    """What a server says to raw requests, and then to a mqadmin when it has a topic, a producer and a consumer."""
+    """Return a server's answers to raw requests, and then to a mqadmin while it has a topic, a producer and a
+    consumer.
+    """
     with serve(kind, folder, clean=False, takes_tls=True) as server, Mqadmin(version) as tools:
         addresses = {BROKER: server.broker, NAMESRV: server.namesrv}
         is_warm(server)
@@ -105,7 +107,7 @@ def test_apaches_servers_answer_its_tools_as_recorded(tmp_path: Path) -> None:
 def test_the_answer_is_apaches(apache: Answers, ours: dict[str, Answers], asked: Asked) -> None:
     theirs, own = apache.mqadmin[asked.name], ours[SERVERS[0]].mqadmin[asked.name]
     if asked.only == SETTINGS:
-        # Paths nobody has set are shown here, too.
+        # Paths without a configured value are shown here, too.
         assert set(theirs) - set(own) == set()
     else:
         assert (own != theirs) == differs(APACHE_533, asked.name), (own, theirs)
@@ -137,5 +139,5 @@ def test_every_code_without_fields_is_answered_as_by_apache(apache: Answers, our
     theirs, own = apache.bare[to], ours[SERVERS[0]].bare[to]
     differing = {code for code in CODES if theirs[str(code)] != own[str(code)]}
     assert differing == (set(DIFFERENT) if to == BROKER else set())
-    # Known to nobody is answered with 3, whoever is asked.
+    # An unknown code gets 3 from both servers.
     assert theirs["4711"] == own["4711"] == 3

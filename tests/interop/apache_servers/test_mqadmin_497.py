@@ -18,7 +18,7 @@ PAIRS = (("apache-4.9.7", OURS), ("apache-4.9.7", "5.3.3"), ("tianzhou", "4.9.7"
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Said]:
-    """What tools print of clusters, by cluster and tool."""
+    """Return the output of tools at clusters, by cluster and tool."""
     with ThreadPoolExecutor(2) as pool:
         running = {
             pair: pool.submit(conversation, *pair, tmp_path_factory.mktemp("-".join(pair)) / "data") for pair in PAIRS

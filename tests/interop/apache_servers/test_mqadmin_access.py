@@ -1,4 +1,4 @@
-"""Apache's mqadmin of both versions at our servers with access control: by the administrator, and by somebody else."""
+"""Apache's mqadmin of both versions at our servers with access control: as the administrator, and as other accounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from guarded import ACCOUNTS, ADMIN, APPLICATION, KINDS, REFUSED, USERS, VERSION
 from mqadmin import Mqadmin
 from toolchain import SERVERS, ToolchainMissingError
 
-# All of one worker, so that there is one JVM of each version.
+# All in one worker, so that there is one JVM of each version.
 pytestmark = pytest.mark.xdist_group("mqadmin-access")
 NEWCOMER = Account("newcomer", "newcomer-secret")
 TOPIC, GROUP = "acl_adm", "acl_adm_g"
@@ -20,12 +20,12 @@ GET_TOPIC_CONFIG, SEND = 351, 10
 
 
 class Asked(NamedTuple):
-    """A command of everyday life.
+    """An everyday command.
 
     Attributes:
-        line: Its words; `{ns}` and `{broker}` are put in.
-        printed: What it prints for who may.
-        open_to: Kinds of access control in which everybody who has an account may.
+        line: Its words; `{ns}` and `{broker}` are replaced.
+        printed: Its output for an account with the permission.
+        open_to: Kinds of access control in which every account has the permission.
     """
 
     line: str
@@ -72,7 +72,7 @@ OF_USERS = (
 
 @pytest.fixture(scope="module")
 def tools() -> Iterator[dict[str, Mqadmin]]:
-    """A JVM of each version."""
+    """Yield a JVM of each version."""
     try:
         with ExitStack() as stack:
             yield {version: stack.enter_context(Mqadmin(version)) for version in SERVERS}
@@ -82,7 +82,7 @@ def tools() -> Iterator[dict[str, Mqadmin]]:
 
 @pytest.fixture(scope="module")
 def guarded_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Guarded]]:
-    """Our servers with each kind of access control."""
+    """Yield our servers with each kind of access control."""
     with ExitStack() as stack:
         yield {
             kind: stack.enter_context(
@@ -93,13 +93,13 @@ def guarded_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
 
 
 class Desk:
-    """Who runs commands at some servers."""
+    """Runs commands as an account at some servers."""
 
     def __init__(self, servers: Guarded, tools: Mqadmin) -> None:
         self.servers, self._tools = servers, tools
 
     def run(self, account: Account | None, line: str) -> str:
-        """What a command prints."""
+        """Return the output of a command."""
         self._tools.sign(account)
         return self._tools.run(*self.filled(line).split())
 
@@ -112,7 +112,9 @@ class Desk:
 def test_everyday_commands(
     guarded_servers: dict[str, Guarded], tools: dict[str, Mqadmin], kind: str, version: str
 ) -> None:
-    """The administrator's work; another account's where it only reads under 4.x; nobody's without a signature."""
+    """The administrator may run all of them, another account only the reading ones under 4.x, and an unsigned request
+    none.
+    """
     desk = Desk(guarded_servers[kind], tools[version])
     for asked in ORDINARY:
         if "delete" in asked.line:
@@ -140,7 +142,7 @@ def test_everyday_commands(
 
 
 def topic_code(servers: Guarded) -> int:
-    """Whether the broker has the topic: the code of its answer to a question about its configuration."""
+    """Return the code of the broker's reply to a request for the topic's configuration: 0 if the topic exists."""
     return servers.ask(GET_TOPIC_CONFIG, {"topic": TOPIC}).code
 
 
@@ -159,7 +161,7 @@ def test_access_is_changed_by_administrators_alone(
 
 
 def send_as(servers: Guarded, account: Account, topic: str) -> tuple[int, str]:
-    """What the broker says to a send."""
+    """Return the broker's reply to a send."""
     fields: dict[str, object] = {
         "producerGroup": "acl_p", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
         "sysFlag": 0, "bornTimestamp": 1, "flag": 0, "properties": "", "reconsumeTimes": 0, "unitMode": "false",
@@ -169,7 +171,7 @@ def send_as(servers: Guarded, account: Account, topic: str) -> tuple[int, str]:
 
 
 def test_accounts_are_made_changed_and_deleted(guarded_servers: dict[str, Guarded], tools: dict[str, Mqadmin]) -> None:
-    """What 4.9.7 prints, and what an account may then."""
+    """The output of 4.9.7, and the account's permissions after each change."""
     servers = guarded_servers[ACCOUNTS]
     desk = Desk(servers, tools["4.9.7"])
     for topic in ("acl_a", "acl_b"):
@@ -199,7 +201,7 @@ def test_accounts_are_made_changed_and_deleted(guarded_servers: dict[str, Guarde
 def test_users_and_policies_are_made_changed_and_deleted(
     guarded_servers: dict[str, Guarded], tools: dict[str, Mqadmin]
 ) -> None:
-    """What 5.3.3 prints, and what a user may then."""
+    """The output of 5.3.3, and the user's permissions after each change."""
     servers = guarded_servers[USERS]
     desk = Desk(servers, tools["5.3.3"])
     for topic in ("acl_a", "acl_b"):

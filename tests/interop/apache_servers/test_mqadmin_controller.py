@@ -1,7 +1,7 @@
-"""Our mqadmin prints the epochs of a broker whose master a controller of RocketMQ 5 elects, as Apache's tool does.
+"""Our mqadmin prints the epochs of a broker whose master a controller of RocketMQ 5 elects, like Apache's tool.
 
-Tianzhou has no controller. `./test --slow` asks Apache's broker by both tools, and records Apache's text and the
-replies of the broker. Every run gives the recorded replies to our tool.
+Tianzhou has no controller. `./test --slow` runs both tools at Apache's broker, and records Apache's text and the
+broker's replies. Every run feeds the recorded replies to our tool.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def comparable(text: str, addresses: Mapping[str, str]) -> list[str]:
 
 
 def printed_by_ours(line: str, addresses: Mapping[str, str]) -> str:
-    """Return what our tool prints."""
+    """Return the output of our tool."""
     texts: list[str] = []
     run([*line.format_map(addresses).split(), "-n", addresses["ns"]], texts.append)
     return "\n".join(texts)
 
 
 def captured(line: str, addresses: Mapping[str, str], folder: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Return what our tool prints, and the replies that it got, with the addresses of the records.
+    """Return the output of our tool, and the replies that it got, with the addresses of the records.
 
     Args:
         line: the command line.

@@ -1,7 +1,7 @@
-"""Our mqadmin ends the command lines of `mqadmin_lines` as Apache's 5.3.3 does: text, columns, codes and exit codes.
+"""The command lines of `mqadmin_lines` end in our mqadmin like in Apache's 5.3.3: text, columns, codes and exit codes.
 
-Apache's tool at Apache's servers answered them all; the answers are recorded (`recorded.py`). Every run gives the lines
-to our tool at our servers, all in this process. `./test --slow` asks Apache's again.
+Apache's tool at Apache's servers answered them all; the answers are recorded (`recorded.py`). Every run feeds the lines
+to our tool at our servers, all in this process. `./test --slow` runs Apache's tool again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tianzhou.testing import Cluster
 
 NAME = f"mqadmin-lines-{SERVERS[0]}"
 ENDLESS_S = 8
-"""Seconds that Apache's tool gets for the first round of a line that does not end by itself."""
+"""Seconds for the first round of a line that does not end by itself, in Apache's tool."""
 _BY_NAME = dict(zip(names(), lines(), strict=True))
 
 

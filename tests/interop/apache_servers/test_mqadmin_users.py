@@ -1,4 +1,4 @@
-"""Users, policies and accounts by mqadmin: our tool and Apache's at brokers that check who asks, theirs and ours."""
+"""Users, policies and accounts by mqadmin: our tool and Apache's at brokers with access control, theirs and ours."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Said = dict[str, list[list[str]]]
 
 
 def asked(server: Guarded, version: str, lines: tuple[str, ...]) -> Said:
-    """What a tool prints for the administrator, by sub-command."""
+    """Return the output of a tool for the administrator, by sub-command."""
     said: Said = {}
     with Mqadmin(version) as tools:
         tools.sign(ADMIN)
@@ -59,7 +59,7 @@ def asked(server: Guarded, version: str, lines: tuple[str, ...]) -> Said:
 
 
 def comparable(printed: str, server: Guarded) -> list[str]:
-    """What two tools or two servers have to have alike."""
+    """Return the part of the output that two tools or two servers must have in common."""
     codes = re.findall(r"CODE: (\d+)", printed)
     if codes or "Exception" in printed or "FAILED" in printed:
         return ["failed", *codes[:1]]
@@ -67,13 +67,13 @@ def comparable(printed: str, server: Guarded) -> list[str]:
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "<time>", text)
     text = re.sub(r"\S*plain_acl\.yml", "<file>", text)
     text = re.sub(r"\S+@[0-9a-f]+$", "", text, flags=re.MULTILINE)  # a Java object's address
-    # A name server of ours has users, too, and says so.
+    # A name server of ours also has users, and prints a line about them.
     lines = [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if server.namesrv not in line]
     return sorted(line for line in lines if line)
 
 
 def said_of(server_kind: str, kind: str, versions: tuple[str, ...], lines: tuple[str, ...], folder: Path) -> list[Said]:
-    """What tools print of servers that check who asks, each of fresh ones."""
+    """Return the output of tools at servers with access control; each tool gets fresh servers."""
     found = []
     for version in versions:
         with guarded(server_kind, kind, folder / version, ["acl_a"], ["acl_g"]) as server:
@@ -83,7 +83,7 @@ def said_of(server_kind: str, kind: str, versions: tuple[str, ...], lines: tuple
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Said]:
-    """What each tool printed of each kind of cluster."""
+    """Return the output of each tool at each kind of cluster."""
     try:
         return {
             (version, kind): one

@@ -1,7 +1,8 @@
-"""Exactly once and Apache's broker: it refuses, nothing is sent; and a store with staged messages is an ordinary one.
+"""Exactly-once writes and Apache's broker: it refuses them and stores no message; a store with staged messages stays
+usable.
 
-A store with published, undecided and given-up batches goes from our broker to Apache's and back. Apache serves what was
-published, works on, and what it has added is there when ours comes back, which still knows what was decided.
+A store with published, undecided and aborted batches moves from our broker to Apache's and back. Apache's serves the
+published messages and adds others. Ours then has the added messages, and still knows the decisions.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ async def commit(staging: Staging, batch: int, *attempts: StagedAttempt) -> Batc
 
 
 async def write(namesrv: str) -> None:
-    """Two batches that are published, one undecided attempt, one that is given up."""
+    """Write two published batches, one undecided attempt and one aborted attempt."""
     staging = Staging(namesrv, timeout_ms=10_000)
     await staging.start()
     for batch in range(2):

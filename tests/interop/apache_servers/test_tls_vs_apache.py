@@ -1,4 +1,6 @@
-"""Our client over TLS against Apache's name server and broker 5.3.3, which take nothing else and know who asks."""
+"""Our client over TLS against Apache's name server and broker 5.3.3, which accept only TLS and check client
+certificates.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 class Apache:
-    """Both servers: certificates of one authority, and clients have to show theirs."""
+    """Both servers with certificates of one authority; clients must present theirs."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -108,7 +110,7 @@ async def test_apache_refuses_who_is_plain_or_unknown(apache: Apache) -> None:
 
 
 def test_who_lives_through_a_change_of_apaches_certificates_goes_on(apache: Apache, tmp_path: Path) -> None:
-    """Last in this file: the servers have other certificates afterwards."""
+    """Last in this file, because the servers have other certificates afterwards."""
     new = Authority(tmp_path, "new")
     both = ssl.create_default_context(cafile=str(apache.authority.path))
     both.check_hostname = False

@@ -1,6 +1,6 @@
-"""Our trace records against those of Apache's client.
+"""Our trace records, compared with those of Apache's client.
 
-A digest of Java's answers is recorded (`recorded.py`). `./test --slow` asks Java itself.
+A digest of Java's answers is recorded (`recorded.py`). `./test --slow` runs Java itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TYPES = ("Pub", "SubBefore", "SubAfter", "EndTransaction")
 
 
 def any_record(rng: random.Random, kind: str) -> tuple[str, str, Traced]:
-    """The question that makes Java encode a record, ours of the same, and the message."""
+    """Return the input that makes Java encode a record, ours of the same, and the message."""
     topic = rng.choice(["T", "天舟", "%RETRY%G"])
     msg_id = f"{rng.randrange(16**32):032X}"
     tags = rng.choice([None, "", "t", "标签"])
@@ -85,7 +85,7 @@ def read(version: str) -> list[Case]:
 
 
 def to_be_read(version: str) -> str:
-    """Return the question that makes Java read our records."""
+    """Return the input that makes Java read our records."""
     whole = "".join(ours for _, ours, _ in read(version))
     return f"read\t{base64.b64encode(whole.encode()).decode()}"
 

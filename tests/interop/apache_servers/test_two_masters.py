@@ -1,4 +1,4 @@
-"""Two masters in one cluster: one is killed, the other carries on, and it comes back with what it had."""
+"""Two masters in one cluster: one is killed, the other continues, and the killed one returns with its messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from waiting import until
 ENOUGH = 100
 QUEUES = 4
 OWNED_WITHIN_S = 12.0
-"""How soon every queue is worked on again after a member has left in an orderly way: not only when the others look."""
+"""Seconds after a member's clean leave until every queue has a consumer again: before the next periodic rebalance of
+the others.
+"""
 
 
 @contextmanager
@@ -71,8 +73,8 @@ def test_one_of_two_masters_dies_and_comes_back(tmp_path: Path) -> None:
         for name, one in producers.items():
             lines = [line for line in one.lines if line["event"] in ("sent", "failed")]
             failed = [line for line in lines if line["event"] == "failed"]
-            # Go's client tries the next queues, which are often those of the broker that just failed, until its route
-            # is half a minute old; Java's and ours go to another broker.
+            # Go's client tries the next queues, often those of the broker that just failed, until it refreshes its
+            # route after half a minute; Java's and ours try another broker.
             most = len(lines) // 4 if name == GO.name else 0
             assert len(failed) <= most, f"{name}: {len(failed)} of {len(lines)}, {failed[:3]}"
             assert {line["status"] for line in lines if line["event"] == "sent"} == {"SEND_OK"}
@@ -191,7 +193,7 @@ def test_orderly_members_own_every_queue_again_soon_after_one_left(tmp_path: Pat
         everywhere = probe(4)
         until(lambda: everywhere() == len(queues), "ours has taken over", within_s=OWNED_WITHIN_S)
         assert share(ours) == len(queues)
-        # Java comes again, and then ours leaves.
+        # Java returns, and then ours leaves.
         java = stack.enter_context(program(JAVA, "Ordered", namesrv, group, topic))
         java.await_start()
         until(lambda: share(ours) == QUEUES, "Java has taken its half")

@@ -1,4 +1,4 @@
-"""Our client, `Admin` and commands at Apache's 5.3.3 with users and policies: as a user who may only a part."""
+"""Our client, `Admin` and commands at Apache's 5.3.3 with users and policies, as a user with limited permissions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONF = {"messageDelayLevel": DELAYS, "transactionTimeOut": 500, "transactionChec
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """Apache's broker with users and policies."""
+    """Yield Apache's broker with users and policies."""
     try:
         with guarded("apache", USERS, tmp_path_factory.mktemp("apache"), [TOPIC], [GROUP], CONF) as running:
             running.make_topic(TOPIC)
@@ -54,7 +54,7 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 @pytest.mark.slow
 def test_a_user_does_what_policies_allow(servers: Guarded) -> None:
-    """Retries, dead letters and commits on a check go through; another topic does not."""
+    """Retries, dead letters and commits on a check are accepted; another topic is not."""
 
     async def body() -> None:
         seen: list[tuple[bytes, int]] = []
@@ -86,7 +86,7 @@ def test_a_user_does_what_policies_allow(servers: Guarded) -> None:
 
 
 def test_users_and_policies_are_made_changed_and_deleted(servers: Guarded) -> None:
-    """Apache's name server has no users, and is passed over."""
+    """Apache's name server has no users, and is skipped."""
 
     async def body() -> None:
         async def sends() -> str:
@@ -123,7 +123,7 @@ def test_users_and_policies_are_made_changed_and_deleted(servers: Guarded) -> No
 
 
 def command(servers: Guarded, *arguments: str, **environment: str) -> Any:
-    """What a command of ours says, in JSON."""
+    """Return the JSON output of a command of ours."""
     result = subprocess.run(
         [sys.executable, "-m", "tianzhou", *arguments, "-n", servers.namesrv, "-o", "json"],
         env={

@@ -1,16 +1,16 @@
 """The C++ client, through its Python wheel, as a command: one JSON object per line on standard output.
 
-It runs in a virtual environment of its own and imports nothing of ours. There is no batch mode: the library
-sends a batch without marking it as one, so that any broker stores it as a single opaque message.
+It runs in a virtual environment of its own and imports no code of ours. There is no batch mode: the library sends a
+batch without marking it as one, so that any broker stores it as a single opaque message.
 
     produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, oneway
     consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
     send NAMESRV TOPIC GROUP WAY COUNT PARAMETER      ways: delay (its level), ordered (number of keys), async, plain
     take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, orderly, broadcasting, again, dead
-    read NAMESRV GROUP TOPIC                          pulls all there is
+    read NAMESRV GROUP TOPIC                          pulls all messages
 
-The environment says more: STRANGER_TAGS what is subscribed, STRANGER_ACCESS_KEY and STRANGER_SECRET_KEY who asks,
-STRANGER_ROUTE_S how long a topic's route is waited for.
+Environment variables: STRANGER_TAGS has the subscription, STRANGER_ACCESS_KEY and STRANGER_SECRET_KEY the account,
+STRANGER_ROUTE_S the seconds to wait for a topic's route.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def message(topic: str, i: int) -> Message:
 
 
 def sign(client: Any) -> None:
-    """Give a client the credentials of the environment."""
+    """Set a client's credentials from the environment."""
     if "STRANGER_ACCESS_KEY" in os.environ:
         client.set_session_credentials(os.environ["STRANGER_ACCESS_KEY"], os.environ["STRANGER_SECRET_KEY"], "ALIYUN")
 
@@ -90,7 +90,9 @@ def produce(namesrv: str, topic: str, group: str, first: str, *modes: str) -> No
 
 
 def patiently(send: Callable[[], Any]) -> Any:
-    """Return what sending returns; nothing was sent yet where the client did not learn the route in three seconds."""
+    """Return the result of a send; repeat it while the client has no route after three seconds, because no message was
+    sent yet.
+    """
     deadline = time.monotonic() + ROUTE_TIMEOUT
     while True:
         try:
@@ -107,7 +109,7 @@ def sent(mode: str, i: int, message_id: str, queue_offset: int, code: int) -> No
 
 
 def status(code: int) -> str:
-    """Return the status under the name the other clients use."""
+    """Return the status under the name that the other clients use."""
     return "SEND_OK" if code == 0 else f"status {int(code)}"
 
 
@@ -228,8 +230,8 @@ def take(namesrv: str, role: str, group: str, topic: str, members: str) -> None:
 def handler(name: str, role: str) -> Any:
     """Return a handler.
 
-    Orderly it handles what is 7 modulo 50 at second sight, in the role again what is 7 modulo 10; in the role dead it
-    refuses 5.
+    The role orderly refuses messages with 7 modulo 50 once, the role again those with 7 modulo 10 once; the role dead
+    always refuses message 5.
     """
     seen: set[int] = set()
 
@@ -268,7 +270,7 @@ def taken(name: str, got: RecvMessage, i: int, fail: bool) -> None:
 
 
 def read(namesrv: str, group: str, topic: str) -> None:
-    """Pull all there is in a topic."""
+    """Pull all messages of a topic."""
     consumer = PullConsumer(group)
     consumer.set_namesrv_addr(namesrv)
     sign(consumer)
@@ -281,7 +283,7 @@ def read(namesrv: str, group: str, topic: str) -> None:
 
 
 def give_up() -> None:
-    """End the process when it lives too long."""
+    """End the process when it runs too long."""
     emit(event="timeout")
     os._exit(3)
 

@@ -1,4 +1,4 @@
-"""A MariaDB and a MySQL for the tests of this folder, and what capturing a table there finds."""
+"""A MariaDB and a MySQL for the tests of this folder, and the captured changes of a table there."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _numbers = itertools.count()
 
 
 class Seen:
-    """What capturing a table finds from now on.
+    """The changes that capturing a table finds from now on.
 
     Args:
         reading: the server.
-        name: of the table in the schema shop.
+        name: name of the table in the schema shop.
     """
 
     def __init__(self, reading: Server, name: str) -> None:
@@ -36,11 +36,11 @@ class Seen:
         return self.reading.captured([self.where])[self.where]
 
     def changes(self) -> list[Change]:
-        """The changes in the binlog."""
+        """Return the changes in the binlog."""
         return self.changes_of(self.table)
 
     def changes_of(self, table: Captured) -> list[Change]:
-        """The changes in the binlog for who knew the table as it was."""
+        """Return the changes in the binlog for a reader with an earlier definition of the table."""
         reader = BinlogDecoder({self.where: table})
         return [
             change
@@ -49,14 +49,14 @@ class Seen:
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows that are there."""
+        """Return the rows of the table."""
         return list(self.reading.rows(self.table, self.reading.files()[-1]))
 
 
 @pytest.fixture(scope="session", params=[MARIADB, MYSQL])
 def database(request, tmp_path_factory) -> Iterator[DatabaseServer]:
-    """A server of each product; a test of one product's feature names the product by `indirect`."""
-    # The server's zone is not UTC, as many are not.
+    """Yield a server of each product; a test of one product's feature names the product by `indirect`."""
+    # The server's zone is not UTC, as in many installations.
     made = request.param(tmp_path_factory.mktemp("database"), "--default-time-zone=+08:00")
     yield made
     made.stop()
@@ -69,7 +69,7 @@ def reading(database) -> Server:
 
 @pytest.fixture
 def made(database, reading) -> Callable[..., Seen]:
-    """Make a table with a primary key and the columns that are given."""
+    """Return a function that creates a table with a primary key and the given columns."""
 
     def make(definition: str, *, key: str = "id INT PRIMARY KEY") -> Seen:
         name = f"types{next(_numbers)}"

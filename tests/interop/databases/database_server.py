@@ -31,7 +31,7 @@ class DatabaseServer(ABC):
     grants: str
     """Privileges that `pipeline cdc` needs, as its page names them."""
     position_statement: str
-    """The statement whose first column is the binlog's present file."""
+    """The statement whose first column is the binlog's current file."""
     reset_statement: str
     """The statement that deletes all files of the binlog and begins with number 1 again."""
 
@@ -64,7 +64,7 @@ class DatabaseServer(ABC):
 
     @abstractmethod
     def _install(self, user: list[str]) -> None:
-        """Make the folder `data`, where root may log in without a password from 127.0.0.1."""
+        """Create the folder `data`, where root may log in without a password from 127.0.0.1."""
 
     @abstractmethod
     def _command(self) -> list[str]:

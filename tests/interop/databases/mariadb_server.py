@@ -11,7 +11,7 @@ from database_server import DatabaseServer
 SERVER = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
 INSTALL = shutil.which("mariadb-install-db")
 LOG_SIZE = "--innodb-log-file-size=8M"
-"""The default of 96 MB is written whole when a server's folder is made."""
+"""The default of 96 MB is written in full when a server's folder is created."""
 needs_mariadb = pytest.mark.skipif(not SERVER or not INSTALL, reason="no MariaDB: apt-get install mariadb-server")
 
 

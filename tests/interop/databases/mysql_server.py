@@ -16,7 +16,7 @@ VARIABLE = "TIANZHOU_TEST_MYSQLD"
 
 
 def _found() -> list[str]:
-    """Return the command of a `mysqld`; empty when there is none. MariaDB installs its own program by this name."""
+    """Return the command of a `mysqld`; empty without one. MariaDB installs its own program under this name."""
     if VARIABLE in os.environ:
         return shlex.split(os.environ[VARIABLE])
     program = shutil.which("mysqld") or shutil.which("mysqld", path="/usr/sbin")

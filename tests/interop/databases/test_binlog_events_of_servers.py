@@ -1,4 +1,4 @@
-"""What a real MariaDB and a real MySQL write to the binlog beside plain rows: followed, or refused by name."""
+"""Binlog events of a real MariaDB and a real MySQL beyond plain rows: processed, or refused by name."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_server_that_logs_parts_of_documents_is_refused(database, reading):
 
 @ONLY_MYSQL
 def test_indexes_of_expressions_add_no_column(database, made):
-    """MySQL keeps them as hidden columns, which are in no row event."""
+    """MySQL stores them as hidden columns, which are in no row event."""
     seen = made("v INT, j JSON, INDEX by_v ((v + 1)), INDEX by_j ((CAST(j->'$' AS UNSIGNED ARRAY))), w INT")
     database.do(f"INSERT INTO {seen.name} VALUES (1, 2, '[1, 2]', 3)", f"UPDATE {seen.name} SET v = 5, j = '[7]'")
     assert [change.row for change in seen.changes()][-1:] == seen.rows() == [{"id": 1, "v": 5, "j": "[7]", "w": 3}]
@@ -326,7 +326,8 @@ def test_a_binlog_that_was_reset_is_another_one(database, made):
     file, offset, begun = read["end"]
     with pytest.raises(ChangesLost, match=f"{seen.name}: the checkpoint has the place .* an earlier version wrote it"):
         reader.latestOffset({"from": None, "end": [file, offset]}, None)
-    # A place has the second in which its file was begun, so a reset within that second is not noticed (docs/adr/0026).
+    # A position has the second in which its file was begun, so a reset within that second is not noticed
+    # (docs/adr/0026).
     until(lambda: int(time.time()) > begun, "the second is over")
     database.do(database.reset_statement)
     if seen.reading.files()[-1][0] != file:

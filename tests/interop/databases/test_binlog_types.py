@@ -277,7 +277,7 @@ def document(rng: random.Random, depth: int) -> Any:
 
 @ONLY_MYSQL
 def test_documents_of_mysql_have_the_databases_text(database, made):
-    """MySQL logs a document in its binary form, of which the text is made here."""
+    """MySQL logs a document in its binary form, which is converted to text here."""
     rng = random.Random(33)
     seen = made("v JSON")
     for number, sql in enumerate(DOCUMENTS):
@@ -293,9 +293,9 @@ def test_documents_of_mysql_have_the_databases_text(database, made):
     ] == []
 
 
-@pytest.mark.parametrize("charset", sorted({*CODECS, LATIN1} - {"gb18030"}))  # which is MySQL's alone
+@pytest.mark.parametrize("charset", sorted({*CODECS, LATIN1} - {"gb18030"}))  # only MySQL has it
 def test_character_sets_are_decoded_as_the_server_does(database, made, charset):
-    """Every byte, or pair of bytes, that the server takes for a character is that character or an error here."""
+    """Every byte, or pair of bytes, that the server accepts as a character is that character or an error here."""
     seen = made("v VARBINARY(4)")
     wide = {"utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"}
     if charset in wide:
@@ -318,19 +318,19 @@ def test_character_sets_are_decoded_as_the_server_does(database, made, charset):
 
 
 def own_text(column: Column) -> str:
-    """What the database prints a value with."""
+    """Return the SQL expression that prints a column's value."""
     name = quoted(column.name)
     if column.spark == "BINARY":
         return f"TO_BASE64({name})"
     if column.kind in ("bit", "year") or "zerofill" in column.full_type:
         return f"CAST({name} + 0 AS CHAR)"
     if column.kind in ("float", "double"):
-        return f"({name} * 1E0)"  # MySQL casts 15 digits only, and sends all
+        return f"({name} * 1E0)"  # MySQL casts 15 digits only, but sends all
     return f"CONVERT(CAST({name} AS CHAR) USING utf8mb4)"
 
 
 def is_same(column: Column, value: Any, text: str | None) -> bool:
-    """Whether a change's value is what the database prints."""
+    """Whether a change's value equals the database's text."""
     if value is None or text is None:
         return value is None and text is None
     if column.kind == "float":

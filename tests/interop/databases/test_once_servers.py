@@ -85,7 +85,7 @@ CONCURRENT = {
 
 
 def pairs(levels: str, *names: str) -> list[Any]:
-    """Return each check with each kind, and those that depend on it with another isolation level."""
+    """Return each check with each kind of connection, and those in `CONCURRENT` also with another isolation level."""
     found = [(check, name) for check in CHECKS for name in names]
     found += [(check, levels) for check in CHECKS if check.__name__ in CONCURRENT]
     return [pytest.param(check, name, id=f"{check.__name__}-{name}") for check, name in found]

@@ -1,4 +1,4 @@
-"""Java, Go, C++, Node and our own consumers in one group: queues are shared, nobody starves, nothing comes twice."""
+"""Java, Go, C++, Node and our own consumers in one group: each member gets queues, and each message arrives once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def need(*strangers: Stranger) -> None:
 
 
 class Tally:
-    """Which member got which message."""
+    """The messages of each member."""
 
     def __init__(self, programs: dict[str, Program]) -> None:
         self._programs = programs
@@ -71,7 +71,7 @@ def test_members_of_five_kinds_share_one_group(server: Server) -> None:
     frames.create_topic(server.namesrv, server.broker, topic, queues)
     with ExitStack() as stack:
         programs = {
-            # The first part names the instance; two members of one name would be one to the broker.
+            # The first part names the instance; the broker treats two members of one name as one.
             stranger.name: stack.enter_context(
                 Program(stranger, "consume", server.namesrv, f"{stranger.name}:{group}:{topic}")
             )
@@ -92,7 +92,7 @@ def test_members_of_five_kinds_share_one_group(server: Server) -> None:
             return {name: len([i for i in seen if i >= first]) for name, seen in tally.by_member().items()}
 
         def check_round(numbers: range, members: list[str]) -> None:
-            """Of new messages each member gets its share, and nobody gets one twice."""
+            """Check that each member gets its share of new messages, and each message arrives once."""
             send(producer, topic, numbers, queues)
             until(lambda: sum(since(numbers.start).values()) >= len(numbers), "all have come")
             time.sleep(1)
@@ -124,7 +124,7 @@ def settle(
     tally: Tally,
     shares: dict[str, int],
 ) -> None:
-    """Send rounds of probes, one a queue, until one of them reaches each stranger's share of queues."""
+    """Send rounds of probes, one a queue, until a round reaches each client's share of queues."""
     targets = producer.queues(topic)
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -144,7 +144,7 @@ def settle(
 
 @dataclass(frozen=True)
 class Handled:
-    """One call of an orderly handler, by whichever member; times are milliseconds since the epoch."""
+    """One call of an orderly handler, by any member; times are milliseconds since the epoch."""
 
     queue: int
     number: int
@@ -204,7 +204,7 @@ def test_orderly_members_of_both_kinds_never_overlap(server: Server) -> None:
                 time.sleep(1.5)
             until(lambda: share(first) == 4, "ours has a half again")
             feeding.join(60)
-            # A queue that was locked by another when Java asked is asked for again after twenty seconds.
+            # When Java's lock request for a queue fails, it tries again after twenty seconds.
             until(lambda: len([line for line in list(lines) if line["event"] == "handled"]) >= 50, "Java has some")
             java.finish()
             assert len(ours) >= 50
@@ -226,5 +226,5 @@ def check_order(calls: list[Handled], queues: int, count: int) -> None:
             assert one.number <= latest + 1, f"queue {queue}: {one} overtakes {latest + 1}"
             latest, ended = max(latest, one.number), one.end
         assert latest == count - 1
-    # A Java member that leaves a queue does not count what its handler has just done; nothing else repeats.
+    # A Java member that loses a queue does not count the last result of its handler; no other message repeats.
     assert len(calls) - queues * count <= 2 * queues

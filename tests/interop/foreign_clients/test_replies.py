@@ -18,7 +18,7 @@ COUNT = 20
 
 @asynccontextmanager
 async def java(version: str, home: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Our Java program, ended when the block is left."""
+    """Yield our Java program, which ends with the context."""
     try:
         classpath = toolchain.java_client(version)
         program = toolchain.tool("java")
@@ -39,7 +39,7 @@ async def java(version: str, home: Path, *arguments: str) -> AsyncIterator[async
 
 
 async def lines(process: asyncio.subprocess.Process) -> AsyncIterator[str]:
-    """What the program prints, without its logging."""
+    """Yield the program's output lines, without its logging."""
     assert process.stdout is not None
     async for line in process.stdout:
         text = line.decode().strip()

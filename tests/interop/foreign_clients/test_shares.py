@@ -1,6 +1,7 @@
-"""Our allocation strategies and local offset files against those of Apache's Java client, and strategies of Go's.
+"""Our allocation strategies and local offset files, compared with those of Apache's Java client; strategies of Go's
+client.
 
-A digest of Java's answers is recorded (`recorded.py`). `./test --slow` asks Java itself.
+A digest of Java's answers is recorded (`recorded.py`). `./test --slow` runs Java itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 
 CASES = 400
-"""Groups per strategy; each member of each group is asked."""
+"""Groups per strategy; the share of each member of each group is compared."""
 ROOMS = ("east", "west", "north")
 
 
@@ -34,7 +35,7 @@ def room_of(name: str) -> str:
 
 
 def any_strategy(name: str, rng: random.Random, queues: list[MessageQueue]) -> tuple[AllocateStrategy, str]:
-    """Our strategy, and what the Java program has to know to make the same."""
+    """Return our strategy, and the arguments with which the Java program creates the same."""
     match name:
         case "AVG":
             return Averagely(), ""
@@ -56,7 +57,7 @@ def any_strategy(name: str, rng: random.Random, queues: list[MessageQueue]) -> t
 
 
 def any_group(name: str, rng: random.Random) -> tuple[list[MessageQueue], list[str]]:
-    """Queues and members, unsorted, with names as clients make them and with rarer characters."""
+    """Return queues and members, unsorted, with typical names and with rarer characters."""
     separator = "@" if name == "MACHINE_ROOM" else "-"
     brokers = [f"{rng.choice(ROOMS)}{separator}{rng.choice(['a', 'B', '10', '9'])}" for _ in range(rng.randint(1, 4))]
     if rng.random() < 0.2:
@@ -118,7 +119,7 @@ def test_members_of_both_kinds_decide_alike(name: str, version: str) -> None:
 
 @pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
 def test_offset_files_are_read_by_both(version: str) -> None:
-    """Apache's client reads the file a broadcasting consumer of ours has written, and we read what it writes."""
+    """Apache's client reads the file of a broadcasting consumer of ours, and ours reads the client's file."""
     answer = recorded(f"offset-file-{version}", OFFSETS)
     assert not answer.startswith("error"), answer
     assert OFFSET_TABLE.loads(answer.replace("\\n", "\n").encode()) == TABLE
@@ -141,7 +142,7 @@ def test_java_decides_as_recorded(version: str, tmp_path: Path) -> None:
 
 
 def ask_go(lines: list[str]) -> list[str]:
-    """What Go's client decides, one answer per line."""
+    """Return the decisions of Go's client, one per line."""
     try:
         stranger = toolchain.go_program()
     except toolchain.ToolchainMissingError as error:
@@ -152,7 +153,7 @@ def ask_go(lines: list[str]) -> list[str]:
 
 
 def cases_for_go(name: str) -> tuple[list[str], list[str]]:
-    """Questions, and what we decide; Go's client sorts members and queues before it asks its strategies."""
+    """Return questions, and our decisions; Go's client sorts members and queues before it calls its strategies."""
     rng = random.Random(name)
     lines, ours = [], []
     for _ in range(CASES):
@@ -171,7 +172,7 @@ def cases_for_go(name: str) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize("name", ["AVG", "AVG_BY_CIRCLE", "MACHINE_ROOM", "CONFIG"])
 def test_go_decides_as_we_do(name: str) -> None:
-    """By machine room it does when all rooms are named: of a part of them it gives out the wrong queues."""
+    """By machine room it agrees when all rooms are named; for a part of them it returns wrong queues."""
     lines, ours = cases_for_go(name)
     theirs = ask_go(lines)
     different = [(line, a, b) for line, a, b in zip(lines, ours, theirs, strict=True) if a != b]
@@ -180,6 +181,6 @@ def test_go_decides_as_we_do(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["CONSISTENT_HASH", "MACHINE_ROOM_NEARBY"])
 def test_two_of_gos_strategies_are_its_own(name: str) -> None:
-    """It hashes otherwise, and shares evenly where it should look at rooms: no members of others in such a group."""
+    """It hashes differently, and shares evenly where it should use rooms, so do not mix clients in such a group."""
     lines, ours = cases_for_go(name)
     assert ask_go(lines) != ours

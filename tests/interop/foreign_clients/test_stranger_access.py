@@ -1,7 +1,7 @@
-"""Foreign clients at a broker and name servers with access control of both kinds, with accounts that may and others.
+"""Foreign clients at a broker and name servers with access control of both kinds, with permitted and other accounts.
 
-`credentials.py` is the run that is looked at: all clients at once, and of Java all clients in one process. With
-`TIANZHOU_INTEROP_SERVER=apache` the brokers are Apache's of 4.9.7 and 5.3.3, whose name servers check nobody.
+`credentials.py` does the run: all clients at once, all clients of a Java version in one process. With
+`TIANZHOU_INTEROP_SERVER=apache` the brokers are Apache's of 4.9.7 and 5.3.3, whose name servers check no request.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from strangers import Line
 from toolchain import ToolchainMissingError
 from ways import CPP, GO, JAVA, NODE
 
-# All of one worker, so that there is one run.
+# All in one worker, so that there is one run.
 pytestmark = pytest.mark.xdist_group("access")
 QUEUES_OF_NEW = 8
 NO_ROUTE = 10005
-"""What Java's clients say when a name server has refused to tell a route."""
+"""Error code of Java's clients when a name server has refused a route."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What came of a kind of access control.
+    """The results for a kind of access control.
 
     Attributes:
-        servers: That were asked; they still run.
-        right: What each client did with the account that may.
-        refused_meanwhile: What the servers had refused until then.
-        wrong: What each did with those that may not.
+        servers: The used servers, which still run.
+        right: Results of each client with the permitted account.
+        refused_meanwhile: Refusals of the servers during that.
+        wrong: Results of each client with the unpermitted accounts.
     """
 
     servers: Guarded
@@ -43,7 +43,7 @@ class Ran:
 
 @pytest.fixture(scope="module", params=[pytest.param(ACCOUNTS, marks=pytest.mark.slow), USERS])
 def ran(request: pytest.FixtureRequest, server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    """The run of a kind."""
+    """Yield the run of a kind."""
     kind: str = request.param
     folder = tmp_path_factory.mktemp(kind)
     try:
@@ -80,7 +80,7 @@ def _errors(lines: list[Line]) -> list[Line]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_sent_with_the_right_account_is_stored(ran: Ran, name: str) -> None:
-    """One by one, with callbacks, one way, as a batch, as far as the client can; and to a topic that is new."""
+    """One by one, with callbacks, one-way and as a batch, depending on the client; and to a new topic."""
     servers, steps = _right(ran, name)
     assert not _errors(steps["send"])
     assert {line.get("status", "SEND_OK") for line in _of(steps["send"], "sent")} == {"SEND_OK"}
@@ -135,7 +135,7 @@ def test_transactions_end_at_once_and_on_a_check(ran: Ran, name: str) -> None:
 
 @pytest.mark.parametrize("name", [*JAVA, GO])
 def test_an_account_that_its_address_lets_in_ends_transactions(ran: Ran, name: str) -> None:
-    """Accounts of 4.x alone have such addresses: nothing is sent with users of 5.3."""
+    """Only accounts of 4.x have such addresses; with users of 5.3 no message is sent."""
     servers, steps = _right(ran, name)
     assert not _errors(steps.get("white", []))
     assert servers.stored(topic(name, "white")) == (2 if servers.kind == ACCOUNTS else 0)
@@ -155,25 +155,27 @@ def test_traces_are_stored(ran: Ran, name: str) -> None:
 
 
 def test_nothing_that_the_right_account_did_was_refused(ran: Ran) -> None:
-    """Heartbeats, routes of retry topics, ends of transactions, leaving: whatever clients do by themselves."""
+    """Includes the clients' background requests: heartbeats, routes of retry topics, ends of transactions,
+    unregistration.
+    """
     assert ran.refused_meanwhile == []
 
 
 def _said(name: str, kind: str, who: str, *, checking: bool) -> tuple[str, ...]:
-    """What of a client's error has to be there when it may not send.
+    """Return texts that the error of a client without the permission to send must contain.
 
     Args:
         name: The client.
-        kind: Of access control.
+        kind: Kind of access control.
         who: `wrong` (another's secret), `unsigned`, `reader` or `outsider`.
         checking: Whether name servers check, too.
     """
-    # Who has an account is told the route that new topics have, but by Node's client, which does not ask for it.
+    # Every account gets the route that new topics have, except from Node's client, which does not request it.
     unknown = checking and (who in ("wrong", "unsigned") or (who == "outsider" and kind == USERS and name == NODE))
     if name in JAVA:
         return ("MQClientException", str(NO_ROUTE if unknown else REFUSED[kind]))
     if name == CPP:
-        # It says so of every send that has failed, at whatever broker.
+        # The client has this error for every failed send, at any broker.
         return ("ProducerSendSyncFailed", "No route info of this topic")
     if name == GO and unknown:
         return ("route info not found",)
@@ -210,7 +212,9 @@ def test_who_may_not_send_is_told_in_the_clients_way(ran: Ran, server_kind: str,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_who_may_not_consume_gets_nothing(ran: Ran, server_kind: str, name: str) -> None:
-    """Java's pulls say why; push consumers wait, but for Go's, which end without a route; who may read has read all."""
+    """Java's pulls have an error; push consumers wait, except for Go's, which end without a route; a reader with
+    permission has all messages.
+    """
     servers, steps = ran.servers, _steps(ran.wrong[name])
     kind = servers.kind
     for who in ("wrong", "unsigned", "outsider"):

@@ -1,8 +1,8 @@
 """SQL92 subscriptions of Java and Go clients against our broker: push, lite pull, pull, retries, refusals.
 
-(The C++ client's wheel knows tags only.) The broker keeps filter bits in its queue units, so that both ways of judging
-a message are taken. With `TIANZHOU_INTEROP_SERVER=apache` Apache's broker is asked, which shows what the tests are
-worth.
+(The C++ client's wheel knows tags only.) The broker stores filter bits in its queue units, so that both ways of
+filtering are used. With `TIANZHOU_INTEROP_SERVER=apache` the tests run against Apache's broker, which shows their
+validity.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WISHES: dict[str, tuple[str, Wanted]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Servers:
-    """Who is asked, and the topic that has the messages."""
+    """The servers, and the topic with the messages."""
 
     namesrv: str
     broker: str
@@ -53,7 +53,7 @@ class Servers:
 
 @pytest.fixture(scope="module")
 def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A broker that filters, with messages of a Java client."""
+    """Yield a broker that filters, with messages of a Java client."""
     topic = "selected"
     with broker_of(server_kind, tmp_path_factory.mktemp("filters"), CONF, namesrv) as (address, broker):
         create_topic(address, broker, topic, QUEUES)
@@ -130,7 +130,7 @@ def check_selections(programs: dict[str, Program], expected: dict[str, list[int]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_push_consumers_get_what_they_select(servers: Servers, name: str) -> None:
-    """What was stored before they came, and what is stored while they are there."""
+    """Messages stored before the consumers started, and messages stored while they run."""
     wishes = {}
     for wish, (expression, wanted) in WISHES.items():
         group = f"push_{wish}_{name.replace('.', '_')}"
@@ -151,7 +151,7 @@ def test_push_consumers_get_what_they_select(servers: Servers, name: str) -> Non
 @pytest.mark.parametrize("mode", ["lite", "pull"])
 @pytest.mark.parametrize("name", JAVA)
 def test_pull_consumers_get_what_they_select(servers: Servers, name: str, mode: str) -> None:
-    """Their requests bring the expression along."""
+    """Their requests contain the expression."""
     group = f"{mode}_{name.replace('.', '_')}"
     wishes = {
         Wish(mode, f"{group}_{wish}", servers.topic, expression): [i for i in range(COUNT) if wanted(i)]
@@ -176,7 +176,7 @@ def test_refused_messages_come_again(servers: Servers, name: str) -> None:
 
 @pytest.mark.parametrize("name", JAVA)
 def test_consumers_with_wrong_expressions_do_not_start(servers: Servers, name: str) -> None:
-    """The Java clients ask before they start, and say what the broker said."""
+    """The Java clients check the expression before they start, and report the broker's error."""
     with start(name, servers.namesrv, Wish("push", "wrong", servers.topic, "index >")) as program:
         lines = program.finish(60)
     (refusal,) = [line for line in lines if line["event"] == "refused"]
@@ -184,7 +184,7 @@ def test_consumers_with_wrong_expressions_do_not_start(servers: Servers, name: s
 
 
 def test_a_broker_that_does_not_filter_says_so(server_kind: str, tmp_path: Path) -> None:
-    """Filtering is off by default, and the clients hear it."""
+    """Filtering is off by default, and the clients get an error."""
     with broker_of(server_kind, tmp_path, {"enablePropertyFilter": "false"}) as (namesrv, broker):
         create_topic(namesrv, broker, "T", 1)
         for name in JAVA:

@@ -1,6 +1,6 @@
-"""Clients inside a namespace, over the fast port, and from a time on; and what they get of the tags they want.
+"""Clients inside a namespace, over the fast port, and from a time on; and their messages by subscribed tags.
 
-With `TIANZHOU_INTEROP_SERVER=apache` Apache's broker is asked, which shows what the tests are worth.
+With `TIANZHOU_INTEROP_SERVER=apache` the tests run against Apache's broker, which shows their validity.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ways import (
 from waiting import until
 
 CONF = {"messageDelayLevel": " ".join(["1s"] * 18), "enablePropertyFilter": "true"}
-# Small files that may go at once.
+# Small files that may be deleted immediately.
 OLD = {
     "brokerName": "broker-old", "mappedFileSizeCommitLog": 65_536, "mappedFileSizeConsumeQueue": 2_000,
     "fileReservedTime": 0, "cleanResourceInterval": 1_000,
@@ -55,14 +55,16 @@ ESTABLISHED = "01"
 
 @pytest.fixture(scope="module")
 def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A broker with delays of a second."""
+    """Yield a broker with delays of a second."""
     with broker_of(server_kind, tmp_path_factory.mktemp("places"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
 
 @pytest.fixture(scope="module")
 def old(server_kind: str, servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Another broker, with a topic for each client whose first messages are to go: of others new groups get all."""
+    """Yield another broker, with a topic for each client whose first messages are to expire; from other topics new
+    groups get all.
+    """
     folder = tmp_path_factory.mktemp("old")
     made = OwnBroker if server_kind == "tianzhou" else ApacheBroker
     broker = made(servers.namesrv, store_dir=folder / "store", home=folder, conf=OLD)
@@ -85,7 +87,7 @@ def old(server_kind: str, servers: Servers, tmp_path_factory: pytest.TempPathFac
 
 
 def stored(servers: Servers, topic: str, queues: int = QUEUES) -> int:
-    """How many messages a topic has."""
+    """Return the number of messages in a topic."""
     replies = [frames.call(servers.broker, MAX_OFFSET, {"topic": topic, "queueId": i}) for i in range(queues)]
     return sum(int(reply.fields["offset"]) for reply in replies)
 
@@ -93,10 +95,10 @@ def stored(servers: Servers, topic: str, queues: int = QUEUES) -> int:
 @pytest.mark.at_once
 @pytest.mark.parametrize("name", [*JAVA, GO, NODE])
 def test_a_namespace_keeps_names_apart(servers: Servers, name: str) -> None:
-    """The broker sees the names with the namespace; what handlers refuse comes again."""
+    """The broker sees the names with the namespace; refused messages are delivered again."""
     topic = topic_for(name, servers, "space")
     create_topic(servers.namesrv, servers.broker, f"{SPACE}%{topic}", QUEUES)
-    # Else clients would find it half a minute later.
+    # Otherwise clients would find it half a minute later.
     create_topic(servers.namesrv, servers.broker, f"%RETRY%{SPACE}%{topic}_g", 1)
     with (
         take(name, servers, "again", topic, namespace=SPACE) as inside,
@@ -113,12 +115,12 @@ def test_a_namespace_keeps_names_apart(servers: Servers, name: str) -> None:
     assert stored(servers, f"%RETRY%{SPACE}%{topic}_g", 1) == COUNT // 10
     assert Counter(line["i"] for line in lines if not line["failed"]) == Counter(range(COUNT))
     assert sorted(line["i"] for line in lines if line["failed"]) == list(range(7, COUNT, 10))
-    # Java's handlers see the name without.
+    # Java's handlers see the name without the namespace.
     assert {line["topic"] for line in lines} == {topic if name in JAVA else f"{SPACE}%{topic}"}
 
 
 def connections_to(port: int) -> int:
-    """How many established connections of this machine have a port at their end."""
+    """Return the number of established connections of this machine to a port."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     return sum(fields[1].endswith(f":{port:04X}") and fields[3] == ESTABLISHED for fields in map(str.split, lines))
 
@@ -126,7 +128,7 @@ def connections_to(port: int) -> int:
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="connections are looked up in /proc")
 @pytest.mark.parametrize("name", JAVA)
 def test_clients_use_the_fast_port(servers: Servers, name: str) -> None:
-    """Whoever wants the VIP channel sends, asks and sends back there, and pulls at the main port."""
+    """Clients of the VIP channel send, query and send back on the fast port, and pull on the main port."""
     fast = int(servers.broker.rpartition(":")[2]) - 2
     topic = topic_for(name, servers, "vip")
     before = connections_to(fast)
@@ -134,7 +136,7 @@ def test_clients_use_the_fast_port(servers: Servers, name: str) -> None:
         await_shares(taking, servers, topic, 1, everyone=False)
         send(name, servers, topic, "plain", COUNT, vip="true")
         wait(taking, lambda lines: {one["i"] for one in lines if not one["failed"]} == set(range(COUNT)), "not all")
-        # Its messages sent back went there, and its questions about queues.
+        # Its messages sent back used the fast port, and its queue queries, too.
         assert connections_to(fast) > before
         taking.finish()
         lines = got(taking.lines)
@@ -145,7 +147,7 @@ def test_clients_use_the_fast_port(servers: Servers, name: str) -> None:
 @pytest.mark.at_once
 @pytest.mark.parametrize("name", NAMES)
 def test_only_wanted_tags_come(servers: Servers, name: str) -> None:
-    """What was stored before a member came, and what is stored while it is there; by whichever sender."""
+    """Messages stored before a member started, and messages stored while it runs, from any sender."""
     topic = topic_for(name, servers, "tags")
     send(name, servers, topic, "plain", COUNT)
     wanted = [i for i in range(COUNT) if i % 4 in (1, 3)]
@@ -162,7 +164,7 @@ def test_only_wanted_tags_come(servers: Servers, name: str) -> None:
 
 @pytest.mark.at_once
 def test_node_selects_with_sql(servers: Servers) -> None:
-    """Of the other clients this is in `test_stranger_filters.py`."""
+    """For the other clients, this is in `test_stranger_filters.py`."""
     topic = topic_for(NODE, servers, "sql")
     send(NODE, servers, topic, "plain", COUNT)
     with take(NODE, servers, "plain", topic, sql="index BETWEEN 10 AND 19 AND TAGS <> 'tag0'") as taking:
@@ -177,7 +179,7 @@ def test_node_selects_with_sql(servers: Servers) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BEGINNING_AT_A_TIME)
 def test_a_new_group_begins_at_a_time(old: Servers, name: str) -> None:
-    """What was stored before it is not delivered; the time is given in seconds."""
+    """Messages stored before the time are not delivered; the time has a resolution of seconds."""
     topic = OLD_TOPICS[name]
 
     def begins_at_1(queue: int) -> bool:

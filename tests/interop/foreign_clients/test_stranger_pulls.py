@@ -1,7 +1,7 @@
 """Go's pull consumer against our broker: polling and acknowledging, pulling in turn, pulling a queue from an offset.
 
-(Java's and C++'s are in `test_strangers.py` and `test_stranger_ways.py`.) With `TIANZHOU_INTEROP_SERVER=apache`
-Apache's broker is asked, which shows what the tests are worth.
+(Java's and C++'s are in `test_strangers.py` and `test_stranger_ways.py`.) With `TIANZHOU_INTEROP_SERVER=apache` the
+tests run against Apache's broker, which shows their validity.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ QUERY_OFFSET = 14
 
 @pytest.fixture(scope="module")
 def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A broker with delays of a second."""
+    """Yield a broker with delays of a second."""
     with broker_of(server_kind, tmp_path_factory.mktemp("pulls"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
 
 def committed(servers: Servers, group: str, topic: str) -> int:
-    """How far a group is, in all queues together."""
+    """Return the sum of a group's committed offsets of all queues."""
     found = 0
     for queue in range(QUEUES):
         fields: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": queue}
@@ -43,9 +43,9 @@ def committed(servers: Servers, group: str, topic: str) -> int:
 
 
 def test_what_is_polled_and_sent_back_comes_again(servers: Servers) -> None:
-    """A list of which one message is refused is sent back whole; each message is acknowledged once."""
+    """A list with one refused message is sent back as a whole; each message is acknowledged once."""
     topic = topic_for(GO, servers, "poll")
-    # Else the client would find it half a minute later.
+    # Otherwise the client would find it half a minute later.
     create_topic(servers.namesrv, servers.broker, f"%RETRY%{topic}_g", 1)
     send(GO, servers, topic, "plain", COUNT)
     with program(GO, "poll", servers.namesrv, f"{topic}_g", topic) as polling:
@@ -76,14 +76,16 @@ def test_tags_select_what_is_polled(servers: Servers) -> None:
 
 @pytest.mark.slow
 def test_a_group_that_pulls_goes_on_where_it_was(servers: Servers) -> None:
-    """What it pulls before it knows its queues may come once more, as its progress is not stored then."""
+    """Messages pulled before it knows its queues may arrive once more, because its progress is not stored at
+    that time.
+    """
     topic = topic_for(GO, servers, "pull")
 
     def pulled(count: int) -> list[tuple[int, int]]:
         with program(GO, "pull", servers.namesrv, f"{topic}_g", topic, count) as pulling:
             return sorted({(line["queueId"], line["queueOffset"]) for line in got(pulling.finish(100))})
 
-    # An empty queue would hold a pull for twenty seconds: all of them get the same number.
+    # An empty queue would hold a pull for twenty seconds, so all queues get the same number.
     share = COUNT // QUEUES
     send(GO, servers, topic, "plain", COUNT)
     assert pulled(COUNT) == [(queue, offset) for queue in range(QUEUES) for offset in range(share)]
@@ -112,5 +114,5 @@ def test_a_pull_waits_for_a_message(servers: Servers) -> None:
             frames.send(servers.broker, topic, 0, b"x", {"index": str(number)})
         lines = got(pulling.finish())
     assert [line["i"] for line in lines] == [0, 1, 2]
-    # Else it would come when the broker looks through what is held, every five seconds.
+    # Otherwise it would arrive at the broker's next check of held pulls, every five seconds.
     assert all(line["at"] - line["storeTimestamp"] < 3000 for line in lines), lines

@@ -1,8 +1,8 @@
-"""Offsets that the broker resets by itself (`useServerSideResetOffset`, the default) while foreign members are online.
+"""Offsets reset by the broker (`useServerSideResetOffset`, the default) while foreign members are online.
 
-The broker answers each queue's next pull with where to go on; members drop what they have and begin there, some of
-them ten to thirty seconds later. Both ways of asking for it are taken: the bare request, and mqadmin. With
-`TIANZHOU_INTEROP_SERVER=apache` Apache's broker is asked, which shows what the tests are worth.
+The broker answers each queue's next pull with the reset offset; members drop their cached messages and continue there,
+some of them ten to thirty seconds later. The reset is requested in both ways: by the bare request, and by mqadmin. With
+`TIANZHOU_INTEROP_SERVER=apache` the tests run against Apache's broker, which shows their validity.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ QUEUES = 4
 
 @pytest.fixture(scope="module")
 def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A broker as it is by default."""
+    """Yield a broker with default settings."""
     with broker_of(server_kind, tmp_path_factory.mktemp("resets"), {}, namesrv) as addresses:
         yield Servers(*addresses)
 
 
 def has_committed(servers: Servers, topic: str) -> bool:
-    """Whether the topic's group has committed everything."""
+    """Whether the topic's group has committed all offsets."""
     for queue in range(QUEUES):
         place: dict[str, object] = {"topic": topic, "queueId": queue}
         end = frames.call(servers.broker, MAX_OFFSET, place).fields["offset"]
@@ -47,7 +47,9 @@ def has_committed(servers: Servers, topic: str) -> bool:
 
 
 def check_reset(servers: Servers, noun: str, reset: Callable[[str], None]) -> None:
-    """All clients consume, are reset to the beginning at the same time, and consume everything once more."""
+    """Check that all clients consume, are reset to the beginning at the same time, and consume all messages
+    once more.
+    """
     topics = {name: topic_for(name, servers, noun) for name in NAMES}
     with ExitStack() as stack:
         running = {name: stack.enter_context(take(name, servers, "plain", topic)) for name, topic in topics.items()}
@@ -90,7 +92,9 @@ def test_members_begin_again_when_mqadmin_resets(servers: Servers) -> None:
 
 @pytest.mark.slow
 def test_members_consume_a_topic_that_is_made_again(servers: Servers, server_kind: str) -> None:
-    """Each client consumes, its topic is deleted and made again, and it consumes as many messages of the new topic."""
+    """Each client consumes, its topic is deleted and created again, and it consumes as many messages of the
+    new topic.
+    """
     if server_kind == "apache":
         pytest.skip("Apache's broker lets members pull on at their old offsets")
     topics = {name: topic_for(name, servers, "remade") for name in NAMES}

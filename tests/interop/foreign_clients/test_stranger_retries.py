@@ -1,4 +1,4 @@
-"""Messages that consumers always refuse: the retries and the dead letter are those of Apache's broker.
+"""Messages that consumers always refuse: the retries and the dead letter equal those of Apache's broker.
 
 The retries of Apache's broker are recorded (`recorded.py`). `./test --slow` runs the same consumers at Apache's broker.
 """
@@ -33,7 +33,7 @@ WITHIN_S = 120
 
 @dataclass(frozen=True)
 class Case:
-    """One refused message: its consumer, how often it may be tried again, and what the group allows."""
+    """One refused message: its consumer, its retry limit, and the group's retry limit."""
 
     stranger: str
     orderly: bool
@@ -41,7 +41,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Of its topic and its group."""
+        """Return the name of its topic and its group."""
         kind = "ordered" if self.orderly else "any"
         return f"refused_{self.stranger}_{kind}_{self.most}".replace(".", "_").replace("_-1", "_default")
 
@@ -63,12 +63,12 @@ def program(case: Case, namesrv: str) -> Program:
 
 
 def outcomes(kind: str, folder: Path) -> dict[str, Any]:
-    """What becomes of one message of each case: how often it came, and its dead letter."""
+    """Return the result for one message of each case: number of deliveries, and its dead letter."""
     with broker_of(kind, folder) as (namesrv, broker), ExitStack() as stack:
         programs = {}
         for case in CASES:
             frames.create_topic(namesrv, broker, case.name, 1)
-            # The broker would make it when the members come, who then look for it every half minute only.
+            # The broker would create it when the members start, and they refresh their routes only every half minute.
             frames.create_topic(namesrv, broker, f"%RETRY%{case.name}", 1)
             programs[case.name] = stack.enter_context(program(case, namesrv))
             frames.send(broker, case.name, 0, b"poison", {"UNIQ_KEY": case.name.upper(), "TAGS": "t", "KEYS": "k"})
@@ -155,7 +155,7 @@ def is_dispatched(broker: str) -> bool:
 
 
 def answers(kind: str, folder: Path) -> dict[str, Any]:
-    """The code for each form, where the copies are afterwards, and which topics came to be."""
+    """Return the code for each form, the positions of the copies, and the created topics."""
     with broker_of(kind, folder) as (namesrv, broker), Asker(broker) as asker:
         frames.create_topic(namesrv, broker, "forms", 1)
         make_group(broker, "forms_none", retryQueueNums=0)
@@ -168,7 +168,7 @@ def answers(kind: str, folder: Path) -> dict[str, Any]:
         (record,) = decode_records(asker.pull(("forms", 0), 0, 1)[0])
         found: dict[str, Any] = {}
         for name, form in FORMS.items():
-            # Without the topic 5.3.3 stores dead letters and then fails over its own figures.
+            # Without the topic, 5.3.3 stores dead letters and then fails in its own statistics.
             usual = {"offset": record.physical_offset, "originTopic": "forms"}
             found[name] = asker.ask(36, **(usual | form)).code
         until(partial(is_dispatched, broker), "queues follow the log")

@@ -1,8 +1,9 @@
-"""Transaction producers of Java and Go against our broker: decisions at once, decisions when asked, a producer killed.
+"""Transaction producers of Java and Go against our broker: immediate decisions, decisions on a check, a killed
+producer.
 
-What is decided follows from a message's index: 0 commit, 1 roll-back at once; 2 commit, 3 roll-back when the broker
-asks; modulo 4. (The C++ client's wheel has no transactions.) With `TIANZHOU_INTEROP_SERVER=apache` Apache's broker
-is asked, which shows what the tests are worth.
+A message's index modulo 4 determines the decision: 0 commits and 1 rolls back immediately; 2 commits and 3 rolls back
+on a check of the broker. (The C++ client's wheel has no transactions.) With `TIANZHOU_INTEROP_SERVER=apache` the tests
+run against Apache's broker, which shows their validity.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from toolchain import ToolchainMissingError
 
 pytestmark = pytest.mark.at_once
 
-# Marks come soon: Apache asks again about what it has decided and not marked yet.
+# Let marks be written soon: Apache checks decided messages again until they are marked.
 CONF = {"transactionTimeOut": 1_000, "transactionCheckInterval": 3_000, "transactionOpBatchInterval": 300}
 NAMES = ["java-5.3.3", "java-4.9.7", "go-2.1.2"]
 COUNT = 40
@@ -32,7 +33,7 @@ QUEUES = 4
 
 @dataclasses.dataclass(frozen=True)
 class Servers:
-    """Who is asked."""
+    """The servers."""
 
     namesrv: str
     broker: str
@@ -40,13 +41,13 @@ class Servers:
 
 @pytest.fixture(scope="module")
 def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A broker that asks soon and often."""
+    """Yield a broker that checks soon and often."""
     with broker_of(server_kind, tmp_path_factory.mktemp("transactions"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
 
 def producer(name: str, servers: Servers, topic: str, group: str, first: int, count: int) -> Program:
-    """A transaction producer that has sent all it will send."""
+    """Return a transaction producer that has finished sending."""
     stranger = STRANGERS[name]
 
     def command(home: Path) -> list[str]:
@@ -64,7 +65,7 @@ def producer(name: str, servers: Servers, topic: str, group: str, first: int, co
 
 
 def consumer(servers: Servers, topic: str) -> Program:
-    """Another client that reads the topic from the beginning."""
+    """Return another client that reads the topic from the beginning."""
     reader: Stranger = STRANGERS["java-5.3.3"]
     program = Program(reader, "consume", servers.namesrv, f"clustering:{topic}_readers:{topic}")
     program.await_start()
@@ -72,19 +73,19 @@ def consumer(servers: Servers, topic: str) -> Program:
 
 
 def events(program: Program, event: str) -> list[Line]:
-    """The lines of an event so far."""
+    """Return the lines of an event so far."""
     return [line for line in list(program.lines) if line["event"] == event]
 
 
 def check_read(reader: Program, first: int, count: int) -> None:
-    """Exactly the committed ones arrive, each once, as they were sent."""
+    """Check that exactly the committed messages arrive, each once, unchanged."""
     wanted = {i for i in range(first, first + count) if i % 2 == 0}
     reader.wait_for(
         lambda lines: {line["i"] for line in lines if line["event"] == "received"} >= wanted,
         PATIENCE,
         "not all arrived",
     )
-    # Whatever should not arrive gets the time of two rounds of checks.
+    # Wait for two rounds of checks, in which an unexpected message would arrive.
     time.sleep(5)
     got = events(reader, "received")
     assert Counter(line["i"] for line in got) == Counter(wanted)
@@ -117,7 +118,7 @@ def test_another_member_is_checked_when_one_is_killed(servers: Servers, killed: 
     create_topic(servers.namesrv, servers.broker, topic, QUEUES)
     with producer(killed, servers, topic, f"{topic}_p", 0, COUNT):
         pass
-    # A client that never sent knows no broker, and none knows it.
+    # A client that never sent knows no broker, and no broker knows it.
     with producer(other, servers, topic, f"{topic}_p", COUNT, 4) as program, consumer(servers, topic) as reader:
         check_read(reader, 0, COUNT + 4)
         checked = {line["i"] for line in events(program, "checked")}

@@ -1,8 +1,8 @@
 """Ways of sending and consuming of Java, Go, C++ and Node clients against our broker, beyond those of the exchange.
 
 Delayed messages, messages in order, broadcasting, batches for a handler, pulls that wait, lite pull, dead letters,
-message trace, requests, offsets that are reset while the group is online. With `TIANZHOU_INTEROP_SERVER=apache`
-Apache's broker is asked, which shows what the tests are worth.
+message trace, requests, offsets that are reset while the group is online. With `TIANZHOU_INTEROP_SERVER=apache` the
+tests run against Apache's broker, which shows their validity.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ pytestmark = pytest.mark.at_once
 CONF = {"messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16), "useServerSideResetOffset": "false"}
 KEYS = 6
 IN_ORDER = (*JAVA, GO, CPP)
-"""Who has orderly consumers."""
+"""Clients with orderly consumers."""
 TOLD = (*JAVA, GO, CPP)
-"""Whose members a broker of 4.9 can tell where to go on."""
+"""Clients whose members a 4.9 broker can notify of a reset."""
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 QUERY_MESSAGE = 12
 MAX_OFFSET = 30
@@ -58,7 +58,7 @@ UPDATE_GROUP = 200
 
 @pytest.fixture(scope="module")
 def servers(server_kind: str, namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A broker with short delays, which tells members when they are reset, as brokers of 4.9 do."""
+    """Yield a broker with short delays that notifies members of resets, like brokers of 4.9."""
     with broker_of(server_kind, tmp_path_factory.mktemp("ways"), CONF, namesrv) as addresses:
         yield Servers(*addresses)
 
@@ -80,9 +80,9 @@ def test_delayed_messages_come_late(servers: Servers, name: str) -> None:
 
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_messages_in_order(servers: Servers, name: str) -> None:
-    """Of one key all messages are in one queue, and orderly members handle each queue's in their order."""
+    """All messages of one key are in one queue, and orderly members handle each queue in order."""
     topic, count = topic_for(name, servers, "order"), 200
-    # Go's client does not free the lock of a queue that it gives up to another member, which then waits for a minute.
+    # Go's client does not unlock a queue that it releases to another member, which then waits for a minute.
     members = 1 if name == GO else 2
     with take(name, servers, "orderly", topic, members) as taking:
         await_shares(taking, servers, topic, members, everyone=False)
@@ -122,7 +122,7 @@ def test_broadcasting_reaches_every_member(servers: Servers, name: str) -> None:
 
 @pytest.mark.parametrize("name", [*JAVA, GO])
 def test_batches_for_the_handler(servers: Servers, name: str) -> None:
-    """Up to eight come together; of a batch of which Java acknowledges three, the rest comes again."""
+    """Up to eight arrive together. When Java acknowledges three messages of a batch, the rest arrives again."""
     topic, count = topic_for(name, servers, "batch", queues=1), 120
     send(name, servers, topic, "plain", count)
     with take(name, servers, "batch", topic) as taking:
@@ -138,7 +138,7 @@ def test_batches_for_the_handler(servers: Servers, name: str) -> None:
 
 @pytest.mark.parametrize("name", JAVA)
 def test_a_pull_waits_for_a_message(servers: Servers, name: str) -> None:
-    """It is answered when a message has come, and when none has, after the client's 20 s at the earliest."""
+    """It gets a reply when a message has arrived, or else after the client's 20 s at the earliest."""
     topic = topic_for(name, servers, "wait", queues=1)
     with program(name, "pull", servers.namesrv, f"{topic}_g", topic) as pulling:
         pulling.wait_for(lambda lines: any(line["event"] == "waiting" for line in lines), PATIENCE, "does not wait")
@@ -146,10 +146,10 @@ def test_a_pull_waits_for_a_message(servers: Servers, name: str) -> None:
             time.sleep(1)
             frames.send(servers.broker, topic, 0, b"x", {"index": str(number)})
         wait(pulling, lambda lines: len(lines) == 3, "not all arrived")
-        # Else it would come when the broker looks through what is held, every five seconds.
+        # Otherwise it would arrive at the broker's next check of held pulls, every five seconds.
         for line in got(pulling.lines):
             assert line["at"] - line["storeTimestamp"] < 3000, line
-        # Leaving, the client gives up the pull that waits.
+        # When it stops, the client abandons the waiting pull.
 
 
 @pytest.mark.parametrize("name", JAVA)
@@ -170,7 +170,7 @@ def test_lite_pull_assigns_seeks_commits_and_shares(servers: Servers, name: str)
 
 
 def traces_of(servers: Servers, key: str) -> set[str]:
-    """The kinds of trace records that are found under a message's id."""
+    """Return the kinds of trace records with a message's id."""
     fields: dict[str, object] = {
         "topic": TRACE_TOPIC, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": (1 << 63) - 1
     }  # fmt: skip
@@ -182,13 +182,13 @@ def traces_of(servers: Servers, key: str) -> set[str]:
 
 @pytest.mark.parametrize("name", [*JAVA, GO])
 def test_messages_are_traced(servers: Servers, name: str) -> None:
-    """Records of the producer and the consumer are found in the trace topic under the message's id."""
+    """The trace topic has records of the producer and the consumer under the message's id."""
     topic = topic_for(name, servers, "trace", queues=1)
     with take(name, servers, "traced", topic) as taking:
-        # Go's client drops records for good when it does not learn the trace topic's route, or gets no answer, in time.
+        # Go's client drops records permanently when it does not get the trace topic's route, or a reply, in time.
         for last in (False, False, True) if name == GO else (True,):
             begin = len(got(taking.lines))
-            # It sends records at some time later, and those it has when it ends never.
+            # It sends records at some later time, and never those it still has at its end.
             with program(name, "send", servers.namesrv, topic, f"{topic}_p", "traced", 5, 0) as sending:
                 sending.wait_for(lambda lines: len(sent_of(lines)) == 5, PATIENCE, "not all are sent")
                 wait(taking, lambda lines, begin=begin: len(lines) >= begin + 5, "not all arrived")
@@ -249,9 +249,9 @@ def test_cpp_pulls_all_and_sends_with_callbacks(servers: Servers) -> None:
 
 @pytest.mark.parametrize("name", [CPP, NODE])
 def test_a_refused_message_is_dead_at_last(servers: Servers, server_kind: str, name: str) -> None:
-    """C++ leaves the number of tries to the group, Node brings it; the others are in `test_stranger_retries.py`.
+    """C++ uses the group's retry limit, Node sends its own; the other clients are in `test_stranger_retries.py`.
 
-    There is one message only, as the client sends back all that were pulled with the one that is refused.
+    There is only one message, because the client sends back all messages that were pulled with the refused one.
     """
     if server_kind == "apache" and name == CPP:
         pytest.skip("5.3.3 fails with a null pointer, as the C++ client does not name the topic a retry came from")
@@ -278,9 +278,9 @@ def test_a_refused_message_is_dead_at_last(servers: Servers, server_kind: str, n
 
 
 def test_offsets_are_reset_while_the_group_is_online(servers: Servers) -> None:
-    """The members are notified, drop what they have and go on where the reset says.
+    """The members are notified, drop their cached messages and continue at the reset offset.
 
-    As the broker of Apache does, ours tells C++ members in their form only when a C++ program asks it to.
+    Like Apache's broker, ours notifies C++ members in their form only when a C++ program requests the reset.
     """
     topics = {name: topic_for(name, servers, "reset") for name in TOLD}
     with ExitStack() as stack:

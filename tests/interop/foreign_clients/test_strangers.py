@@ -1,6 +1,6 @@
-"""Foreign clients against the server: every one sends, and every one reads what every other one sent.
+"""Foreign clients against the server: every one sends, and every one reads the messages of every other one.
 
-The traffic happens once, in the fixture `exchange`; the tests look at its result from all sides.
+The traffic happens once, in the fixture `exchange`; the tests check different parts of its result.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ NAMES = list(STRANGERS)
 MAKING_TOPICS = [name for name in NAMES if STRANGERS[name].makes_topics]
 BATCH_SIZE = 32  # messages of a batch
 GROUP_SIZE = 50  # messages that share the second key
-SAMPLE = 10  # every how-manieth message is looked up singly
+SAMPLE = 10  # every SAMPLE-th message is looked up singly
 
 
 def check_content(line: Line) -> None:
-    """Check everything that follows from the index."""
+    """Check all fields that are determined by the index."""
     expected = content(line["i"])
     got = (line["bodyLength"], line["bodySha256"], line["tags"], line["keys"], line["property"])
     assert got == (expected.length, expected.sha256, expected.tags, expected.keys, expected.note)
 
 
 def check_times(line: Line) -> None:
-    """Check that the times are of now and in order."""
+    """Check that the times are recent and in order."""
     assert abs(time.time() * 1000 - line["bornTimestamp"]) < 900_000, line
     assert line["bornTimestamp"] <= line["storeTimestamp"], line
 
 
 def check_identity(line: Line, sent: Line) -> None:
-    """Check that a received message has the place and the ids that its sender got."""
+    """Check that a received message has the position and the ids in its sender's result."""
     for name in ("queueId", "queueOffset", "offsetMsgId"):
         if sent.get(name) is not None and line.get(name) is not None:
             assert line[name] == sent[name], (name, line, sent)
@@ -46,7 +46,7 @@ def check_identity(line: Line, sent: Line) -> None:
 
 
 def check_all(lines: list[Line], sent: list[Line]) -> None:
-    """Check that lines are exactly the sent messages: no loss, no duplicate, nothing changed."""
+    """Check that lines are exactly the sent messages: no loss, no duplicate, no change."""
     counts = Counter(line["i"] for line in lines)
     expected = {line["i"]: line for line in sent}
     lost = sorted(expected.keys() - counts.keys())
@@ -62,13 +62,13 @@ def check_all(lines: list[Line], sent: list[Line]) -> None:
 
 
 def pulled(inspectors: dict[str, Program], inspector: str, topic: str) -> list[Line]:
-    """Return what a pull consumer finds in a topic, from the first to the last offset of each queue."""
+    """Return the messages that a pull consumer finds in a topic, from the first to the last offset of each queue."""
     return inspectors[inspector].ask(f"pull {topic}", 60)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_send_is_acknowledged(exchange: Exchange, need: Need, name: str) -> None:
-    """Each message is answered with SEND_OK, in its own place."""
+    """Each send is acknowledged with SEND_OK, and has its own position."""
     need(name)
     sent = exchange.sent[name]
     assert sorted(line["i"] for line in sent) == list(range(STRANGERS[name].sends))
@@ -86,7 +86,7 @@ def test_every_send_is_acknowledged(exchange: Exchange, need: Need, name: str) -
 
 @pytest.mark.parametrize("name", ["java-5.3.3", "java-5.3.3-binary", "java-4.9.7"])
 def test_unique_keys_of_batches(exchange: Exchange, need: Need, name: str) -> None:
-    """The 4.9.7 client gives each member of a batch a key of its own, the 5.3.3 client one to the whole batch."""
+    """The 4.9.7 client gives each message of a batch its own key, the 5.3.3 client gives the whole batch one."""
     need(name)
     sent = {line["i"]: line for line in exchange.sent[name] if line["mode"] == "batch"}
     lines = [line for line in exchange.received(name, "clustering", STRANGERS[name].topic) if line["i"] in sent]
@@ -103,7 +103,7 @@ def test_unique_keys_of_batches(exchange: Exchange, need: Need, name: str) -> No
 @pytest.mark.parametrize("consumer", NAMES)
 @pytest.mark.parametrize("producer", NAMES)
 def test_clustering_group_reads_all_once(exchange: Exchange, need: Need, producer: str, consumer: str) -> None:
-    """A group gets every message once, as it was sent."""
+    """A group gets every message once, unchanged."""
     need(producer, consumer)
     lines = exchange.received(consumer, "clustering", STRANGERS[producer].topic)
     check_all(lines, exchange.sent[producer])
@@ -138,7 +138,7 @@ def test_broadcasting_reads_all_everywhere(exchange: Exchange, need: Need, name:
 
 @pytest.mark.parametrize("name", JAVA)
 def test_refused_messages_come_again(exchange: Exchange, need: Need, name: str) -> None:
-    """What the handler refuses comes again through the retry topic, once, under the same unique key."""
+    """A message refused by the handler arrives once more through the retry topic, with the same unique key."""
     need(name)
     lines = exchange.received(name, "retry", STRANGERS[name].topic)
     check_all([line for line in lines if line["reconsumeTimes"] == 0], exchange.sent[name])

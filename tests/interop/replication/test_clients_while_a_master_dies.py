@@ -59,7 +59,7 @@ def test_the_master_of_a_pair_is_killed_and_comes_back(tmp_path: Path) -> None:
         until(lambda: all_send("broker-b", down), "all go on with the one that takes messages", within_s=120)
         meanwhile = everything()
         until(lambda: early.have(meanwhile), "what the dead one took is read at its slave", within_s=120)
-        # Who begins now has the slave alone for all that was ever sent there.
+        # A consumer that starts now gets all messages from the slave alone.
         late = Groups(stack, namesrv, TOPIC, "late_", (JAVA, OLD_JAVA))
         until(lambda: late.have(meanwhile), "a new group has it all, too", within_s=120)
         master.start()

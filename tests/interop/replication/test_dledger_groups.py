@@ -1,4 +1,4 @@
-"""DLedger groups of ours, of Apache's and mixed: they elect, copy, fail over and lose nothing (broker.md §19)."""
+"""DLedger groups of ours, of Apache's and mixed: election, replication and failover without loss (broker.md §19)."""
 
 from __future__ import annotations
 

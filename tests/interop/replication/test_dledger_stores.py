@@ -1,4 +1,4 @@
-"""DLedger stores of groups of one: what Apache's broker wrote ours continues, and the other way (broker.md §19.5)."""
+"""DLedger stores of groups of one: ours continues a store of Apache's broker, and the other way (broker.md §19.5)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROUP = {"enableDLegerCommitLog": "true", "dLegerGroup": "one", "dLegerSelfId": 
 
 @contextmanager
 def apache(namesrv: ApacheNamesrv, folder: Path, home: Path, version: str, *, kill: bool) -> Iterator[ApacheBroker]:
-    """Apache's broker, a group of one, over a store folder."""
+    """Yield Apache's broker, a group of one, on a store folder."""
     port = server_ports(6) + 2
     conf = GROUP | {"dLegerPeers": f"n0-{HOST}:{port + 3}", "mappedFileSizeCommitLog": SEGMENT}
     broker = ApacheBroker(namesrv.address, port, folder, conf, home, version)
@@ -62,7 +62,7 @@ def our_settings(folder: Path) -> StoreSettings:
 
 @contextmanager
 def ours(folder: Path) -> Iterator[MessageStore]:
-    """Our store as the leader of a group of one."""
+    """Yield our store as the leader of a group of one."""
     store = MessageStore(our_settings(folder))
     report = store.open()
     try:
@@ -87,7 +87,7 @@ def commit(store: MessageStore) -> None:
 
 
 def append(store: MessageStore, name: str) -> None:
-    """What `send` has Apache's broker store, in the same ways."""
+    """Store the same messages as `send` at Apache's broker."""
     for number in range(60):
         topic, queue_id = QUEUES[number % 4]
         key = f"{name}{number}"
@@ -146,7 +146,9 @@ def records(store: MessageStore, queue: Queue) -> list[bytes]:
 
 
 def check(store: MessageStore, answers: Answers) -> None:
-    """Our store has all that was answered, at its places; keys that Apache's broker forgot in a crash come on top."""
+    """Check that our store has all answered messages at their positions; it may have more keys, which Apache's broker
+    lost in a crash.
+    """
     for queue in QUEUES:
         assert records(store, queue) == answers.records[queue], queue
         assert (max(store.min_offset(*queue), 0), store.max_offset(*queue)) == answers.bounds[queue]
@@ -156,7 +158,7 @@ def check(store: MessageStore, answers: Answers) -> None:
 
 
 def copied(folder: Path, to: Path) -> None:
-    """Copy a store, holes of its files among it."""
+    """Copy a store with its sparse files."""
     subprocess.run(["cp", "-a", "--sparse=always", folder, to], check=True)
 
 
@@ -182,7 +184,7 @@ def test_what_apache_wrote_is_continued_and_given_back(
     with apache(namesrv, folder, tmp_path / "home", version, kill=stop == "killed") as broker:
         send(broker, "first")
         answers = asked(broker, ["first"])
-    # The units of all entries, rebuilt, are those that Apache's broker wrote.
+    # All rebuilt units are equal to those of Apache's broker.
     bare = tmp_path / "bare"
     copied(folder, bare)
     shutil.rmtree(bare / "dledger-n0" / "index")
@@ -197,7 +199,7 @@ def test_what_apache_wrote_is_continued_and_given_back(
         check(store, answers)
         append(store, "second")
         mine = {queue: records(store, queue) for queue in QUEUES}
-        # What a process leaves that dies now.
+        # The files that a process leaves if it dies now.
         copied(folder, tmp_path / "left")
     for number, left in enumerate((folder, tmp_path / "left")):
         with apache(namesrv, left, tmp_path / f"home{number}", version, kill=True) as broker:
@@ -205,7 +207,7 @@ def test_what_apache_wrote_is_continued_and_given_back(
             found = asked(broker, ["first", "second"], bounds)
             assert found.records == mine
             if left == folder:
-                # After a crash Apache's broker gives up its newest index file, and rebuilds only a part of it.
+                # After a crash, Apache's broker drops its newest index file, and rebuilds only a part of it.
                 assert all(found.keys[asked_for] == expected for asked_for, expected in answers.keys.items())
             send(broker, "third")
             final = asked(broker, ["first", "second", "third"])

@@ -1,4 +1,4 @@
-"""A member of a running group gets the folder of another group, or of an earlier life of its own (docs/adr/0024)."""
+"""A member of a running group gets the folder of another group, or of a diverged history of its own (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FOREIGN = b"foreign"
 
 
 def info(running: Group, number: int) -> dict[str, str]:
-    """Runtime info of a member."""
+    """Return the runtime info of a member."""
     table: dict[str, str] = call(running.members[number].address, RUNTIME_INFO).json()["table"]
     return table
 
 
 def consumed(namesrv: str, group_name: str, wanted: set[bytes]) -> list[bytes]:
-    """Bodies that a consumer gets from the beginning of the topic, until it has all that are wanted."""
+    """Consume the topic from the beginning until all wanted bodies have arrived; return the bodies."""
     found: list[bytes] = []
     one = sync.PushConsumer(group_name, namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     one.subscribe(TOPIC, handler=lambda message: found.append(message.body))
@@ -41,7 +41,7 @@ def consumed(namesrv: str, group_name: str, wanted: set[bytes]) -> list[bytes]:
 
 @contextmanager
 def filled(folder: Path, prefix: str, least: int) -> Iterator[tuple[Group, list[bytes]]]:
-    """A group that has acknowledged some messages, and all members have them."""
+    """Yield a group that has acknowledged some messages, and whose members have all of them."""
     with group(folder, KINDS, QUICK_ELECTIONS) as running:
         create_topic(running)
         with Load(running.namesrv, prefix) as load:
@@ -52,7 +52,7 @@ def filled(folder: Path, prefix: str, least: int) -> Iterator[tuple[Group, list[
 
 
 def folder_of_another_life(folder: Path, number: int) -> Path:
-    """The store of a member of a group that has gone on in its own way; the group has ended."""
+    """Return the store of a member of an ended group with a diverged history."""
     with filled(folder, FOREIGN.decode(), 300) as (running, _):
         running.members[number].stop()
         return running.members[number].store_dir
@@ -65,7 +65,7 @@ def test_a_member_with_the_folder_of_another_group_follows_no_further_and_says_w
     strange = folder_of_another_life(other, 2)
     with filled(tmp_path / "own", "own", 100) as (running, before):
         leader = running.leader()
-        # The folder goes to a member that follows; it was that of n2.
+        # The folder goes to a follower; it was that of n2.
         victim = 2 if leader != 2 else 1
         identity = info(running, leader)["dLegerGroupId"]
         assert len(identity) == 32
@@ -93,7 +93,7 @@ def test_a_member_with_the_folder_of_another_group_follows_no_further_and_says_w
             if life == "another group":
                 assert identity in reason
                 assert note["id"] in reason
-            # The leader dies and comes back; the member with the foreign folder never leads meanwhile.
+            # The leader dies and restarts; the member with the foreign folder never leads meanwhile.
             running.members[leader].kill()
             count = len(load.acknowledged)
             running.members[leader] = running.member(leader, OURS)
@@ -115,7 +115,7 @@ def test_a_member_with_the_folder_of_another_group_follows_no_further_and_says_w
 
 @pytest.mark.slow
 def test_a_member_with_the_folder_of_an_earlier_life_of_its_group_follows_no_further(tmp_path: Path) -> None:
-    """All members are restored from a backup and go on; one of them gets the folder back that it had before."""
+    """All members are restored from a backup and continue; then one of them gets its earlier folder back."""
     with filled(tmp_path / "own", "both", 50) as (running, both):
         stores = [member.store_dir for member in running.members]
 

@@ -110,12 +110,12 @@ def log_of(broker: OwnBroker | ApacheBroker) -> bytes:
 def equal_logs(pair: Pair) -> bool:
     master, slave = log_of(pair.master), log_of(pair.slave)
     length = min(len(master), len(slave))
-    # Whoever has a file more has not begun it.
+    # A member with one file more has not written to it.
     return master[:length] == slave[:length] and not any(master[length:]) and not any(slave[length:])
 
 
 def test_what_the_master_gets_the_slave_has(pair: Pair) -> None:
-    """Bodies go over segments' ends; the slave's queues, made by itself, are as long as the master's."""
+    """Bodies cross the ends of segments; the slave's queues, built by itself, are as long as the master's."""
     with sync.Producer("p", pair.namesrv) as producer:
         until(
             lambda: producer.send(Message(TOPIC, b"x" * 50_000)).status is SendStatus.SEND_OK or not pair.sync_master,
@@ -142,7 +142,7 @@ def test_every_message_is_served_by_the_slave(pair: Pair) -> None:
                 "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
             }  # fmt: skip
             master = frames.call(pair.master.address, 11, fields)
-            # Apache's slave knows the topic once it has asked for the table of topics, which it does every minute.
+            # Apache's slave has the topic after its request for the table of topics, every minute.
             slave = until(lambda f=fields: served(pair.slave.address, f), "the slave serves the topic", within_s=90)
             assert (master.code, master.body) == (0, slave.body)
             offset = int(slave.fields["nextBeginOffset"])
@@ -177,6 +177,6 @@ def test_a_proof_reads_both_and_they_agree(pair: Pair) -> None:
     outcome = asyncio.run(prove(proof, pair.namesrv))
     assert outcome.verdict.settled, outcome
     assert outcome.verdict.on_majority == outcome.verdict.consumed == 300
-    # What was not acknowledged because the slave was not there yet is stored once more, at both alike.
+    # Messages that were not acknowledged before the slave connected are stored once more, at both.
     master, slave = (one.messages for one in outcome.readings)
     assert master == slave == 300 + sum(one.times - 1 for one in outcome.verdict.stored_twice)

@@ -1,4 +1,4 @@
-"""Pairs of real processes whose master loses messages, or dies while its slave is late; each message has a ledger."""
+"""Pairs of real processes whose master loses messages, or dies while its slave lags; a ledger checks each message."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from waiting import until
 HA_STATUS, RUNTIME_INFO = 907, 28
 COMMON = {"mappedFileSizeCommitLog": 1 << 20, "haSendHeartbeatInterval": 500}
 BEFORE, AFTER = 200, 160
-"""Acknowledged messages before the master's backup is taken, and after it."""
+"""Acknowledged messages before the backup of the master, and after it."""
 
 
 def send_all(namesrv: str, first: int, count: int) -> list[bytes]:
-    """Send messages, each of which has to be acknowledged; their bodies."""
+    """Send messages, check that each is acknowledged, and return their bodies."""
     bodies = [b"%d" % number for number in range(first, first + count)]
     with sync.Producer("p", namesrv, durable=True) as producer:
         for body in bodies:
@@ -38,7 +38,7 @@ def send_all(namesrv: str, first: int, count: int) -> list[bytes]:
 
 
 def consumed(namesrv: str, wanted: int) -> Counter[bytes]:
-    """What a new group consumes until it has so many different messages, and how often."""
+    """Return the messages and their counts that a new group consumes until it has `wanted` different messages."""
     found: Counter[bytes] = Counter()
     with sync.PullConsumer(
         "readers", namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -50,7 +50,7 @@ def consumed(namesrv: str, wanted: int) -> Counter[bytes]:
 
 
 def halted(slave: OwnBroker) -> str:
-    """Why a slave has halted, as code 907 tells; empty while it copies."""
+    """Return the reason why a slave has halted, from code 907; empty while it copies."""
     return str(frames.call(slave.address, HA_STATUS).json()["haClientRuntimeInfo"].get("haHalted", ""))
 
 
@@ -65,7 +65,7 @@ class Restored:
 
 
 def restored(folder: Path, stack: ExitStack, conf: dict[str, object]) -> Restored:
-    """Have a pair take messages, and restore the master's folder from a backup of before the last of them."""
+    """Let a pair store messages, and restore the master's folder from a backup without the last of them."""
     namesrv = stack.enter_context(name_server(folder))
     master = OwnBroker(namesrv, folder / "m", folder / "mh", {**COMMON, **conf})
     slave_conf = {key: value for key, value in conf.items() if key != "brokerRole"}
@@ -96,12 +96,12 @@ def _in_sync(master: OwnBroker) -> bool:
 
 
 def restart(broker: OwnBroker, *options: str) -> Forked:
-    """Start a stopped broker as its log line says, with the configuration file that it has."""
+    """Start a stopped broker with the options of its log line, with its existing configuration file."""
     return spawn(broker.home / "console.log", "broker", "-c", broker.home / "broker.conf", *options)
 
 
 def exported(folder: Path) -> list[bytes]:
-    """The bodies that `tianzhou store export` prints of a folder."""
+    """Return the bodies that `tianzhou store export` prints for a folder."""
     command = [sys.executable, "-m", "tianzhou", "store", "export", str(folder)]
     lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
     return [str(json.loads(line)["body"]).encode() for line in lines]
@@ -120,7 +120,7 @@ def test_a_zero_loss_slave_keeps_what_its_restored_master_lost(tmp_path: Path, c
         assert f"tianzhou broker -c {slave.home / 'broker.conf'} {choice}" in line
         assert sorted(stored(slave.address)) == sorted(acknowledged)
         if choice == "--promote":
-            # The former master still runs: nothing is changed.
+            # The former master still runs, so the slave refuses and changes no file.
             refused = restart(slave, choice)
             assert refused.wait(60) != 0
             assert "still answers" in slave.console()
@@ -163,13 +163,13 @@ def test_another_slave_keeps_copies_of_what_it_cuts(tmp_path: Path) -> None:
 
 @dataclass
 class Ledger:
-    """What a group has consumed, and how often."""
+    """The consumed messages of a group, with their counts."""
 
     counts: Counter[bytes] = field(default_factory=Counter)
     lock: Lock = field(default_factory=Lock)
 
     def take(self, message: MessageExt) -> None:
-        """Note a message."""
+        """Record a message."""
         with self.lock:
             self.counts[message.body] += 1
 
@@ -202,7 +202,7 @@ def test_a_late_slave_repeats_no_messages_while_its_master_is_dead(tmp_path: Pat
         master.kill()
         slave.start()
         repeated = sum((ledger.counts - Counter(load.acknowledged)).values())
-        # The consumer asks the slave, whose queues end hundreds of messages before the consumer's offsets.
+        # The consumer pulls from the slave, whose queues end hundreds of messages before the consumer's offsets.
         until(
             lambda: frames.call(slave.address, RUNTIME_INFO).json()["table"]["getMissTps"].split()[0] != "0.0", "asked"
         )

@@ -1,4 +1,4 @@
-"""A master of ours with zero loss in front of Apache's slave: consumers read what the slave has, and no more."""
+"""A master of ours with zero loss and Apache's slave: consumers get only messages that the slave has."""
 
 from __future__ import annotations
 

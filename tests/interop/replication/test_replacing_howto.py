@@ -22,7 +22,7 @@ PAGE = "replacing-apache.md"
 
 
 def typist_at(folder: Path, namesrv: str, stack: ExitStack) -> Typist:
-    """Someone who types in a folder, for a name server."""
+    """Return a typist in a folder, for a name server."""
     typist = Typist(folder, stack)
     typist.ports["9876"] = namesrv.rpartition(":")[2]
     return typist

@@ -1,4 +1,4 @@
-"""Members of a group are replaced one by one while it serves, and groups get more members (docs/howto)."""
+"""Members of a group are replaced one by one while it serves, and groups grow (docs/howto)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from waiting import until
 
 
 def replace_all(running: Group, kind: str, load: Load, *, empty: bool) -> None:
-    """Replace every member under load, those that follow first.
+    """Replace every member under load, followers first.
 
     Args:
         running: the group.
-        kind: what all are to be.
-        load: sends meanwhile.
-        empty: whether who comes begins with an empty folder.
+        kind: kind of all new members.
+        load: running load.
+        empty: whether a new member begins with an empty folder.
     """
     leader = running.leader()
     for number in [*(number for number in range(3) if number != leader), leader]:
@@ -37,7 +37,7 @@ def replace_all(running: Group, kind: str, load: Load, *, empty: bool) -> None:
 
 
 def whole(running: Group, acknowledged: Sequence[bytes]) -> None:
-    """All members have the same log, and those of ours serve everything that was acknowledged."""
+    """Check that all members have the same log, and that ours serve all acknowledged messages."""
     until(lambda: equal_logs(running), "all members have the same log", within_s=60)
     for number, member in enumerate(running.members):
         if isinstance(member, OwnBroker):
@@ -55,7 +55,7 @@ def test_apaches_members_are_replaced_while_they_serve_and_back(version: str, tm
                 until(lambda: len(load.acknowledged) > 100, "messages are acknowledged", within_s=60)
                 replace_all(running, OURS, load, empty=True)
                 there = list(load.acknowledged)
-                # Back over the folders that ours have written.
+                # Again on the folders that ours have written.
                 replace_all(running, version, load, empty=False)
                 replace_all(running, OURS, load, empty=False)
             assert len(load.acknowledged) > len(there) > 300
@@ -78,7 +78,7 @@ def test_a_group_of_five_bears_the_loss_of_two(tmp_path: Path) -> None:
             before = len(load.acknowledged)
             until(lambda: len(load.acknowledged) > before + 100, "three of five go on", within_s=60)
             running.members[third].kill()
-            # With two of five nobody leads, whoever is asked.
+            # With two of five members, no member leads, by the reply of each.
             left = [member for number, member in enumerate(running.members) if number not in {*dead, third}]
             until(lambda: not any(running.sends(member.address) for member in left), "nobody leads", within_s=60)
             stopped = len(load.acknowledged)
@@ -94,7 +94,9 @@ def test_a_group_of_five_bears_the_loss_of_two(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [OURS, SERVERS[0]])
 def test_a_group_of_one_becomes_three_and_five(kind: str, tmp_path: Path) -> None:
-    """Those with the log begin, with as many empty ones as a majority needs; the others when there is a master."""
+    """The members with the log start first, with as many empty ones as a majority needs; the others when there is a
+    master.
+    """
     sent: list[bytes] = []
     with name_server(tmp_path) as namesrv:
         running = Group(namesrv, tmp_path)

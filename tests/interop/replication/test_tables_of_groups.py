@@ -23,7 +23,7 @@ GROUP = "Shipping"
 
 
 class Tables:
-    """The ledger of changes that were answered OK, and what each member has."""
+    """The ledger of acknowledged changes, and the tables of each member."""
 
     def __init__(self, running: Group) -> None:
         self._running = running
@@ -59,7 +59,7 @@ class Tables:
         self.offset = offset
 
     def differences(self, address: str) -> list[str]:
-        """Return what a member lacks, and what it has of deleted topics."""
+        """Return the missing objects of a member, and its objects of deleted topics."""
         topics: dict[str, Any] = call(address, ALL_TOPICS).json()["topicConfigTable"]
         groups: dict[str, Any] = call(address, ALL_GROUPS).json()["subscriptionGroupTable"]
         offsets: dict[str, Any] = call(address, ALL_OFFSETS).json()["offsetTable"]
@@ -92,7 +92,7 @@ def test_changes_answered_ok_survive_the_death_of_each_leader_and_lost_folders(t
             if number:
                 tables.delete_topic(address, f"second-{number - 1}")
             if lost == "folder":
-                # An empty folder takes one copy of the entries with it; both others have them.
+                # An empty folder removes one copy of the entries; both others have them.
                 until(tables.all_agree, "all members have the tables", within_s=60)
             else:
                 tables.create_group(address, f"group-{number}")

@@ -1,4 +1,4 @@
-"""Two masters of one name: the second one does not take the route of the first, and everybody names the pair."""
+"""Two masters of one name: the second one does not replace the route of the first, and all servers report the pair."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from waiting import until
 
 COUNT = 200
 PERIOD_MS = 10_000
-"""The shortest period of registrations: an answer to one of them names the other master."""
+"""The shortest period of registrations in ms; a reply to a registration names the other master."""
 
 
 def send(namesrv: str, prefix: str) -> list[bytes]:
-    """Send messages, and return the bodies of those that were acknowledged."""
+    """Send messages, and return the bodies of the acknowledged ones."""
     with sync.Producer("p", namesrv) as producer:
         bodies = [f"{prefix}{number}".encode() for number in range(COUNT)]
         return [body for body in bodies if producer.send(Message(TOPIC, body)).status is SendStatus.SEND_OK]
@@ -59,12 +59,12 @@ def test_a_second_master_does_not_take_the_route_and_the_doctor_names_both(tmp_p
                 assert len(sent) == 2 * COUNT
             finally:
                 second.kill()
-            # Where the first one stops in order, the name is free for another broker.
+            # After a clean stop of the first one, the name is free for another broker.
             until(lambda: asked(namesrv, "status")[0] == 0, "one master again", within_s=40, every_s=0.5)
             first.kill()
             third = OwnBroker(namesrv, tmp_path / "s3", tmp_path / "h3", conf)
             with third:
-                # Its place is free as soon as the process has ended, however it ends.
+                # Its registration is free as soon as the process has ended, however it ends.
                 until(
                     lambda: frames.masters(namesrv, "TBW102") == [third.address],
                     "the next one has the place",

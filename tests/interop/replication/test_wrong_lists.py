@@ -1,4 +1,6 @@
-"""A member whose `dLegerPeers` names itself alone does not lead beside living members, and leads when they are gone."""
+"""A member whose `dLegerPeers` names itself alone does not lead while other members live, and leads when they
+are dead.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def test_a_member_alone_in_its_list_takes_no_message_while_others_live(tmp_path:
         create_topic(running)
         with Load(running.namesrv) as load:
             until(lambda: len(load.acknowledged) > 50, "some are acknowledged")
-            # The leader itself: its address is where clients send to.
+            # The leader itself, because clients send to its address.
             number = running.leader()
             alone = with_peers(running, number, running.peers.split(";")[number])
             before = len(load.acknowledged)

@@ -1,4 +1,4 @@
-"""One store, two servers, and kill -9 between them: who opens it goes on with all that was acknowledged."""
+"""One store, two servers, and kill -9 between them: the next server continues with all acknowledged messages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.at_once
 TOPIC = "afterkill"
 QUEUES = 4
 BEFORE, AFTER = 2000, 200
-"""Messages acknowledged before the kill, and by the next owner."""
+"""Messages acknowledged before the kill, and by the next server."""
 WITHIN_S = 120
 
 
 async def read_queue(namesrv: str, topic: str, queue_id: int, offset: int = 0) -> list[MessageExt]:
-    """All messages of a queue; a broker that starts may need a moment until its queues are complete."""
+    """Return all messages of a queue; a starting broker may need a moment until its queues are complete."""
     found: list[MessageExt] = []
     async with PullConsumer("auditor", namesrv) as consumer:
         queue = MessageQueue(topic, "broker-a", queue_id)
@@ -77,10 +77,10 @@ async def load(namesrv: str, ledger: Ledger, name: str, count: int, kill: Callab
 
     Args:
         namesrv: address of the name server.
-        ledger: takes each message that is sent and acknowledged.
+        ledger: records each message that is sent and acknowledged.
         name: the beginning of the bodies.
         count: number of messages to be acknowledged.
-        kill: kills the server in the middle of the load, when so many are acknowledged.
+        kill: kills the server in the middle of the load, after that number of acknowledgements.
     """
     wanted, over = ledger.counts["acknowledged"] + count, asyncio.Event()
     async with Producer("P", namesrv, retry_times_when_send_failed=0) as producer:

@@ -1,9 +1,9 @@
-"""Every golden store: Apache's broker left it, ours goes on with it, and Apache's goes on with what ours left.
+"""Every golden store, written by Apache's broker: ours continues it, and Apache's continues the result.
 
 The golden stores were written by 5.3.3 and 4.9.7, stopped or killed (`tests/golden/README.md`). Ours opens a copy with
-the settings of its manifest, serves what Apache served, appends to every queue a client can send to, and leaves alone
-what it does not know: the timer's wheel and log, states of POP, of transactions, of compaction. Then a broker of the
-version that wrote the store serves the same bytes at the same places, and appends where ours ended.
+the settings of its manifest, serves the same messages as Apache's, appends to every queue a client can send to, and
+leaves unknown files unchanged: the timer's wheel and log, states of POP, of transactions, of compaction. Then a broker
+of the version that wrote the store serves the same bytes at the same positions, and appends where ours ended.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ pytestmark = pytest.mark.at_once
 
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "store"
 ALWAYS = ("basic-killed-4", "basic-killed-5", "timer")
-"""Run every time; the others tell the same of more kinds and are marked slow."""
+"""Stores of every run; the others repeat the same for more kinds and are marked slow."""
 BUSY = {"transaction", "timer", "pop"}
-"""Where Apache's broker adds to the queues by itself: check-backs, timers, revivals."""
+"""Cases in which Apache's broker adds to the queues by itself: transaction checks, timers, revivals."""
 NOT_BY_CLIENTS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%LMQ%", "%RETRY%", "%DLQ%")
 WRITTEN_BY_US = (
     "topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset", "consumerFilter", "stateFiles",
@@ -41,12 +41,12 @@ WAITING = "SCHEDULE_TOPIC_XXXX"
 WHEEL = ("rmq_sys_wheel_timer", 0)
 TIMED = ("F5Timer", 0)
 DUE_S = 20
-"""Seconds until a timer is due: some that Apache's broker takes to stop, and ours to have the store."""
+"""Seconds until a timer is due: enough for the stop of Apache's broker, and for the run of ours."""
 POP_RETRY = "K5PopG_K5Pop"
 EACH = 30
 BATCHED = (b"batched 0", b"batched 1", b"batched 2")
 LEAST_BYTES = 150_000
-"""So that the log goes on into another segment."""
+"""Enough to continue the log into another segment."""
 
 
 def manifest_of(name: str) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def unpacked(name: str, folder: Path) -> Path:
 
 
 def settings_of(manifest: dict[str, Any]) -> dict[str, object]:
-    """The settings of a store's broker, without what belongs to the run that made it."""
+    """Return the settings of a store's broker, without those of the run that created it."""
     own = {"listenPort", "namesrvAddr", "storePathRootDir", "brokerIP1", "brokerIP2", "haListenPort"}
     kept = {key: value for key, value in manifest["brokerConf"].items() if key not in own}
-    # Nothing is to expire while the test runs. The pool is a way to write, not a format, and wants memory.
+    # No file may expire during the test. The pool is a way of writing, not a format, and needs memory.
     return kept | {"fileReservedTime": 87_600, "transientStorePoolEnable": "false"}
 
 
@@ -106,7 +106,7 @@ def test_a_golden_store_is_continued_and_given_back(name: str, namesrv: ApacheNa
 
 @pytest.mark.slow
 def test_timers_of_apaches_are_due_after_ours_had_the_store(namesrv: ApacheNamesrv, tmp_path: Path) -> None:
-    """A wheel forgets what is older than seven days, so that the golden one cannot be asked; this one is new."""
+    """A wheel drops timers older than seven days, so the golden store is useless here; this store is new."""
     manifest = manifest_of("timer")
     store, conf, port = tmp_path / "store", settings_of(manifest), Ports.free().broker
     theirs = ApacheBroker(namesrv.address, port, store, conf, tmp_path / "before", manifest["brokerVersion"])
@@ -145,12 +145,14 @@ def test_timers_of_apaches_are_due_after_ours_had_the_store(namesrv: ApacheNames
 
 
 def records_of(asker: Asker, queue: Queue) -> list[Record]:
-    """All records of a queue."""
+    """Return all records of a queue."""
     return [record for one in asker.pull(queue, *asker.bounds(queue)) for record in decode_records(one)]
 
 
 def test_times_of_files_are_kept_for_4_9_7(namesrv: ApacheNamesrv, tmp_path: Path) -> None:
-    """4.9.7 looks for a time in the segment that its file's time says: ours must not touch what it does not write."""
+    """4.9.7 searches a time in the segment whose file time matches, so ours must not touch files that it does
+    not write.
+    """
     manifest = manifest_of("basic-clean-4")
     store, conf, port = unpacked("basic-clean-4", tmp_path), settings_of(manifest), Ports.free().broker
     with OwnBroker(namesrv.address, store, tmp_path / "ours", conf, port) as broker:
@@ -167,7 +169,7 @@ def test_times_of_files_are_kept_for_4_9_7(namesrv: ApacheNamesrv, tmp_path: Pat
 
 
 def _unknown_files(store: Path) -> dict[str, bytes]:
-    """What is in files of a store that are none of ours."""
+    """Return the contents of a store's files that ours does not know."""
     known = {store / "config" / f"{name}.json{end}" for name in WRITTEN_BY_US for end in ("", ".bak")}
     known |= {store / name for name in ("checkpoint", "abort", "abort.bak", "lock", NOTE_NAME)}
     queues = ("commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
@@ -179,7 +181,7 @@ def _unknown_files(store: Path) -> dict[str, bytes]:
 
 
 def _filters(store: Path) -> Any:
-    """What is known of groups' expressions, down to the bits of their filters; in whatever order."""
+    """Return the stored expressions of groups, including the bits of their filters; in any order."""
     return json.loads((store / "config" / "consumerFilter.json").read_bytes())
 
 
@@ -188,7 +190,7 @@ def _sendable(queues: list[Queue]) -> list[Queue]:
 
 
 def _check_manifest(asker: Asker, manifest: dict[str, Any]) -> None:
-    """Check that ours has every message where Apache had it; what was waiting may come behind."""
+    """Check that ours has every message at Apache's position; waiting messages may follow."""
     expected: dict[Queue, list[tuple[int, int, int]]] = {}
     for message in manifest["messages"]:
         row = (message["queueOffset"], message["commitLogOffset"], message["storeSize"])
@@ -206,7 +208,9 @@ def _check_manifest(asker: Asker, manifest: dict[str, Any]) -> None:
 
 
 def _append(asker: Asker, queues: list[Queue]) -> list[tuple[str, str]]:
-    """Send to every queue that takes messages, and into light and retry queues as they are reached; the keys."""
+    """Send to every queue that accepts messages, and into light and retry queues in their usual way; return
+    the keys.
+    """
     sender, keys = Sender(asker, "ours"), []
     sendable = _sendable(queues)
     light = sorted({topic for topic, _ in queues if topic.startswith("%LMQ%")})
@@ -226,16 +230,16 @@ def _append(asker: Asker, queues: list[Queue]) -> list[tuple[str, str]]:
 
 
 def _retried(queues: list[Queue]) -> list[str]:
-    """Groups with a retry topic; that of a POP group has its topic behind the name."""
+    """Return groups with a retry topic; that of a POP group has its topic after the name."""
     return sorted({topic.removeprefix("%RETRY%") for topic, _ in queues if topic.startswith("%RETRY%")} - {POP_RETRY})
 
 
 def _await_deliveries(asker: Asker, manifest: dict[str, Any]) -> None:
-    """Wait until what was waiting for its time has come, each message once; all of it is due since long."""
+    """Wait until all waiting messages have arrived, each once; all of them are overdue."""
     came = manifest["delayOffsets"]["offsetTable"]
     wanted = {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in manifest["queues"]}
     if manifest["case"] == "pop":
-        # The broker went on for a moment after it had been asked.
+        # The broker continued for a moment after the query.
         wanted = {queue: end for queue, end in wanted.items() if queue[0] == "K5Pop"}
     for message in manifest["messages"]:
         if message["topic"] == WAITING and message["queueOffset"] >= came.get(str(message["queueId"] + 1), 0):
@@ -264,7 +268,7 @@ def _check_same(ours: Answers, theirs: Answers, *, busy: bool, version: str) -> 
 
 
 def _comparable(answers: Answers) -> dict[tuple[Queue, int, str], int]:
-    """Answers about times; of BatchCQ queues 5.3.3 answers 0 for UPPER between two records, which we do not."""
+    """Return answers about times; for BatchCQ queues 5.3.3 answers 0 for UPPER between two records, ours does not."""
     return {
         (queue, timestamp, boundary): offset
         for (queue, timestamp, boundary), offset in answers.times.items()

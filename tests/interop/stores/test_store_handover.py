@@ -1,6 +1,6 @@
-"""One store, two servers: what Tianzhou wrote, Apache's broker serves, and the other way round.
+"""One store, two servers: Apache's broker serves Tianzhou's store, and the other way round.
 
-With `TIANZHOU_INTEROP_SERVER=apache` Apache takes both parts, which shows what the test itself is worth.
+With `TIANZHOU_INTEROP_SERVER=apache` both servers are Apache's, which shows the validity of the test itself.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ CONSUME_TIMEOUT = 120
     ],
 )
 def test_store_is_handed_over(writer: str, reader: str, server_kind: str, tmp_path: Path) -> None:
-    """After a clean stop another server goes on with the store.
+    """After a clean stop another server continues with the store.
 
-    It serves every message unchanged, at its place and under its ids, knows how far groups have read, and appends
-    behind what is there.
+    It serves every message unchanged, at its position and under its ids, has the groups' offsets, and appends after the
+    existing messages.
     """
     if server_kind == "apache":
         if (writer, reader) != ("tianzhou", "apache"):
@@ -90,7 +90,7 @@ def _program(server: Server, *arguments: str) -> Iterator[Program]:
 
 
 def _consume(server: Server, groups: dict[str, int]) -> dict[str, list[Line]]:
-    """Let groups of one member consume until each has as many messages as it should, and a little longer."""
+    """Let groups of one member consume until each has its expected number of messages, and a little longer."""
     specs = [f"clustering:{group}:{TOPIC}" for group in groups]
     wanted = {f"clustering-{n}": (group, count) for n, (group, count) in enumerate(groups.items())}
     with _program(server, "consume", *specs) as program:
@@ -105,13 +105,13 @@ def _consume(server: Server, groups: dict[str, int]) -> dict[str, list[Line]]:
 
 
 def _pull(inspector: Program) -> list[Line]:
-    """Return bounds and messages of each queue, with all that a client sees of a message."""
+    """Return bounds and messages of each queue, with all fields that a client sees."""
     lines = inspector.ask(f"pull {TOPIC}", CONSUME_TIMEOUT)
     return [line for line in lines if line["event"] in ("queue", "received")]
 
 
 def _check(lines: list[Line], sent: list[Line]) -> None:
-    """Check that lines are the sent messages, each once, with content, place and ids."""
+    """Check that lines are the sent messages, each once, with content, position and ids."""
     expected = {line["i"]: line for line in sent}
     assert sorted(line["i"] for line in lines) == sorted(expected)
     for line in lines:

@@ -1,7 +1,7 @@
-"""One store, three owners in turn: messages of every kind, after a clean stop and after kill -9.
+"""One store, three servers in turn: messages of every kind, after a clean stop and after kill -9.
 
-Each owner finds what the one before it served: the same bounds, bytes, tags, keys and times; then it adds to it.
-What waits (a delay, an undecided transaction, a retry) comes true under whoever owns the store by then.
+Each server has the data of its predecessor: the same bounds, bytes, tags, keys and times; then it adds messages.
+Pending messages (a delay, an undecided transaction, a retry) arrive under the server that has the store at their time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SMALL = {
 }
 SMALL_QUEUES = {"mappedFileSizeConsumeQueue": 400}
 GROWING = (LATER, RETRY)
-"""What may grow between the answers of an owner and its end."""
+"""Topics that may grow between the last answers of a server and its end."""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ GROWING = (LATER, RETRY)
         ("5.3.3", "ours apache ours", "killed"),
         ("4.9.7", "apache ours apache", "stopped"),
         ("4.9.7", "ours apache ours", "killed"),
-        # A clean stop of 5.3.3 takes long.
+        # A clean stop of 5.3.3 is slow.
         pytest.param("5.3.3", "apache ours apache", "stopped", marks=pytest.mark.slow),
         pytest.param("5.3.3", "ours apache ours", "stopped", marks=pytest.mark.slow),
         pytest.param("4.9.7", "apache ours apache", "killed", marks=pytest.mark.slow),
@@ -59,7 +59,8 @@ GROWING = (LATER, RETRY)
     ],
 )
 def test_every_kind_changes_owners(version: str, owners: str, end: str, namesrv: ApacheNamesrv, tmp_path: Path) -> None:
-    # 4.9.7 looks for a time in the segment that its file's time says, which a mapped file hardly keeps: one segment.
+    # 4.9.7 searches a time in the segment whose file time matches, and a mapped file's time is unreliable, so use one
+    # segment.
     conf = SMALL | (SMALL_QUEUES if version == "5.3.3" else {})
     port, store, sent = Ports.free().broker, tmp_path / "store", Sent()
     before: Answers | None = None
@@ -84,7 +85,9 @@ def test_every_kind_changes_owners(version: str, owners: str, end: str, namesrv:
 
 
 def _own(asker: Asker, sent: Sent, number: int, before: Answers | None, *, nearest: bool, killed: bool) -> Answers:
-    """Be the owner: check what was left, add to it, and say what the next one has to find."""
+    """Run one server's round: check the predecessor's data, add messages, and return the answers that the next one must
+    give.
+    """
     writer = Writer(asker, sent, f"round{number}")
     if before is None:
         writer.create()
@@ -104,7 +107,7 @@ def _own(asker: Asker, sent: Sent, number: int, before: Answers | None, *, neare
 
 
 def _await_all(asker: Asker, sent: Sent, but: int | None = None) -> None:
-    """Wait until what waits has come, in all queues of delayed messages but one."""
+    """Wait until all pending messages have arrived, in all queues of delayed messages but one."""
     wanted: dict[Queue, int] = {(PLAIN, n): len(bodies) for n, bodies in sent.plain.items()}
     wanted |= {(DEAD, 0): len(sent.dead), (DECIDED, 0): len(sent.decided), (HALF, 0): len(sent.halves)}
     await_maximum(asker, wanted)
@@ -123,7 +126,7 @@ def _check_same(before: Answers, now: Answers, *, nearest: bool) -> None:
             assert now.bounds[queue] == (first, end)
             assert now.records[queue] == before.records[queue]
     assert now.tagged == before.tagged
-    # After a kill Apache's broker puts the last record of an index file that it kept into the next one again.
+    # After a kill, Apache's broker repeats the last record of an intact index file in the next one.
     assert {asked: list(dict.fromkeys(found)) for asked, found in now.keys.items()} == {
         asked: list(dict.fromkeys(found)) for asked, found in before.keys.items()
     }
@@ -136,7 +139,7 @@ def _check_same(before: Answers, now: Answers, *, nearest: bool) -> None:
 
 
 def _at(stored: list[int], timestamp: int, boundary: str, *, nearest: bool) -> set[int]:
-    """Where a queue of messages of these times, which starts at 0, was at a time (store.md §14.2)."""
+    """Return the offsets at a time in a queue of messages of these times, which starts at 0 (store.md §14.2)."""
     if nearest:
         best = min(abs(moment - timestamp) for moment in stored)
         return {number for number, moment in enumerate(stored) if abs(moment - timestamp) == best}
@@ -151,7 +154,7 @@ def _check_complete(answers: Answers, sent: Sent, *, able: bool, killed: bool) -
     assert answers.bodies(DEAD) == sent.dead
     if able:
         assert Counter(answers.bodies(DECIDED)) == Counter(sent.decided)
-    # How far delivery has come is written every few seconds: after a kill some of it is done again, never left out.
+    # The delivery position is written every few seconds, so after a kill some deliveries repeat, but none is missing.
     delivered = Counter(answers.bodies(LATER) + answers.bodies(RETRY))
     wanted = Counter([*sent.later[1], *sent.retried])
     early = Counter(sent.later[0])

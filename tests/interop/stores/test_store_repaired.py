@@ -1,4 +1,4 @@
-"""A damaged store that `tianzhou store repair` has mended: Apache's broker opens it and serves all that was kept."""
+"""A damaged store after `tianzhou store repair`: Apache's broker opens it and serves all remaining messages."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ CONF = {
 
 @dataclass
 class Made:
-    """A store, and what was put where.
+    """A store, and the positions of its messages.
 
     Attributes:
-        namesrv: the name server that knew its broker.
+        namesrv: the name server of its broker.
         clean: its folder after a clean stop.
         killed: its folder after kill -9.
-        places: where each message is, by body.
+        places: position of each message, by body.
     """
 
     namesrv: str
@@ -57,7 +57,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A store of ours with several segments of everything."""
+    """Return a store of ours with several segments of everything."""
     folder = tmp_path_factory.mktemp("mended")
     found = Made(namesrv.address, folder / "clean", folder / "killed")
     with OwnBroker(namesrv.address, found.clean, folder / "home", CONF) as broker:
@@ -76,7 +76,7 @@ def made(namesrv: ApacheNamesrv, tmp_path_factory: pytest.TempPathFactory) -> Ma
 
 
 class Damage:
-    """Damages a store, and knows which bytes of the log are gone."""
+    """Damages a store, and records the damaged bytes of the log."""
 
     def __init__(self, store: Path, made: Made) -> None:
         self._store = store
@@ -84,15 +84,15 @@ class Damage:
         self.gone: list[tuple[int, int]] = []
 
     def flip(self, which: int) -> None:
-        """One bit in the body of a message."""
+        """Flip one bit in the body of a message."""
         self.write(self._places[which] + 90, b"\xff")
 
     def zero(self, which: int, size: int) -> None:
-        """A stretch of zeros over several messages."""
+        """Overwrite several messages with zeros."""
         self.write(self._places[which] + 7, bytes(size))
 
     def write(self, offset: int, data: bytes) -> None:
-        """Other bytes in the log."""
+        """Overwrite bytes in the log."""
         start = offset - offset % SEGMENT
         with (self._store / "commitlog" / f"{start:020d}").open("r+b") as file:
             file.seek(offset - start)
@@ -100,17 +100,17 @@ class Damage:
         self.gone.append((offset, offset + len(data)))
 
     def remove_segment(self, number: int) -> None:
-        """A whole file of the log."""
+        """Remove a whole file of the log."""
         (self._store / "commitlog" / f"{number * SEGMENT:020d}").unlink()
         self.gone.append((number * SEGMENT, (number + 1) * SEGMENT))
 
     def tear(self) -> None:
-        """The last message half written."""
+        """Cut the last message in the middle."""
         last = self._places[-1]
         self.write(last + 40, bytes(SEGMENT - last % SEGMENT - 40))
 
     def queues(self) -> None:
-        """One queue is missing, one is cut, one has other units."""
+        """Remove one queue, cut one, change units in one."""
         folder = self._store / "consumequeue" / TOPIC
         shutil.rmtree(folder / "0")
         files = sorted((folder / "1").iterdir())
@@ -119,7 +119,7 @@ class Damage:
             file.write(b"\x01" * 60)
 
     def index(self) -> None:
-        """The entries of one index file are others."""
+        """Change the entries of one index file."""
         with min((self._store / "index").iterdir()).open("r+b") as file:
             file.seek(40 + 4 * 100)
             file.write(b"\x07" * 700)
@@ -189,7 +189,7 @@ def _tianzhou(command: str, store: Path, *more: str) -> tuple[int, dict[str, Any
 
 
 def _kept(store: Path, damage: Damage, made: Made) -> dict[Queue, list[Record]]:
-    """What the mended store has by our own reading: all that no damage has hit, every byte of it."""
+    """Return the repaired store's records by our own decoding: all undamaged ones, every byte of them."""
     kept: dict[Queue, list[Record]] = {(TOPIC, n): [] for n in range(QUEUES)}
     lost = 0
     for _, data in StoreScan(made.clean).records():
@@ -205,10 +205,10 @@ def _kept(store: Path, damage: Damage, made: Made) -> dict[Queue, list[Record]]:
 
 
 def _check_served(asker: Asker, kept: dict[Queue, list[Record]]) -> None:
-    """Check that all that was kept is served, at its place, by key and by place, and nothing else.
+    """Check that the broker serves all remaining records, at their positions, by key and by offset, and no others.
 
-    In the first file of the log the place of a lost message is kept by one of its neighbours, which Apache's broker
-    then serves twice; the alternative would be that it passes over those behind.
+    In the first file of the log, a neighbour fills the position of a lost message, so Apache's broker serves it twice;
+    otherwise it would skip the following messages.
     """
     for queue, records in kept.items():
         first, end = asker.bounds(queue)

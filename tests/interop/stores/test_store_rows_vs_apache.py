@@ -1,4 +1,4 @@
-"""Rows read from the folder of Apache's running broker are what that broker delivers."""
+"""Rows read from the folder of Apache's running broker equal the messages that the broker delivers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = {
 
 
 ON_DELIVERY = ("MIN_OFFSET", "MAX_OFFSET")
-"""Properties that a consumer gets with a message, and that are stored nowhere."""
+"""Properties that are added on delivery, and not stored."""
 
 
 @pytest.fixture(params=["5.3.3", "4.9.7"])
@@ -121,5 +121,5 @@ def test_rows_are_what_the_running_broker_delivers(apache: tuple[str, ApacheBrok
 
     asyncio.run(all_of_it())
     broker.kill()
-    # A copy of what a killed broker leaves has it all, dispatched or not.
+    # A copy of a killed broker's files has all messages, dispatched or not.
     assert len(rows_of(folder, "Rows")) == 1000

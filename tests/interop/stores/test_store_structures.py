@@ -1,6 +1,7 @@
-"""One store with BatchCQ topics, light queues and queue extensions: ours writes, Apache's goes on, ours again.
+"""One store with BatchCQ topics, light queues and queue extensions: ours writes it, Apache's continues, then ours
+again.
 
-The same conversation with both has to give the same answers, byte for byte.
+The same requests must get the same answers from both, byte for byte.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ LIGHT = ("%LMQ%a", "%LMQ%b")
 
 
 class Talk:
-    """A client that says what the test wants.
+    """A client for the requests of the test.
 
     Args:
-        client: carries it.
+        client: connection of the requests.
         address: of the broker.
     """
 
@@ -67,14 +68,14 @@ class Talk:
             unit_mode=False, batch=batch,
         )  # fmt: skip
         assert reply.code == ResponseCode.SUCCESS, reply.remark
-        # Of records stored in one millisecond Apache finds the last by their time, and we the first.
+        # Of records stored in the same millisecond, Apache finds the last by their time, and ours the first.
         await asyncio.sleep(0.002)
         header = read_reply(code, reply)
         assert header.batch_uniq_id == (properties["UNIQ_KEY"] if batch else None)
         return int(header.queue_offset)
 
     async def write(self, first: int) -> list[int]:
-        """Send batches and single messages; where they went."""
+        """Send batches and single messages; return their positions."""
         places = []
         for number in range(first, first + 30):
             entries = [(0, b"%d/%d" % (number, n), b"TAGS\x01T%d\x02" % n) for n in range(2 + number % 5)]
@@ -90,7 +91,7 @@ class Talk:
         return places
 
     async def everything(self) -> dict[str, Any]:
-        """All that both servers have to agree on."""
+        """Return all values that both servers must have in common."""
         found: dict[str, Any] = {}
         for topic, queue_id in ((BATCHES, 1), (PARENT, 1), (LIGHT[0], 0), (LIGHT[1], 0)):
             place: dict[str, Any] = {"topic": topic, "queue_id": queue_id}
@@ -194,7 +195,7 @@ def test_apache_goes_on_with_our_structures_and_we_with_its(tmp_path: Path) -> N
 
 
 async def until_served(talk: Talk) -> None:
-    """Return when the broker answers for the topic; after its registration that is at once, or nearly."""
+    """Return when the broker serves the topic, soon after its registration."""
     for _ in range(50):
         reply = await talk.ask(RequestCode.GET_MAX_OFFSET, topic=BATCHES, queue_id=1)
         if reply.code == ResponseCode.SUCCESS:
@@ -203,7 +204,7 @@ async def until_served(talk: Talk) -> None:
 
 
 def check_messages(found: dict[str, Any], numbers: int) -> None:
-    """Check that every message sent is there, once, in each queue."""
+    """Check that each queue has every sent message once."""
     _, high, (whole, _) = found[BATCHES]
     messages = [m for record in decode_records(b"".join(whole)) for m in to_message(record, "broker-a")]
     assert [message.queue_offset for message in messages] == list(range(high))

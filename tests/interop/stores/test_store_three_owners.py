@@ -1,6 +1,6 @@
-"""A store that was ours, then Apache's, then ours again, each killed: what our note says is of the past by then.
+"""A store of ours, then Apache's, then ours again, each killed: our note is outdated in the end.
 
-Apache's 4.9.7 leaves the abort marker of another broker as it is; what tells that it had the store is the file `lock`.
+Apache's 4.9.7 does not change the abort marker of another broker. Only the file `lock` shows that it had the store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tianzhou.testing.ledger import Ledger
 
 pytestmark = pytest.mark.at_once
 MESSAGES = 200
-"""Messages that each owner acknowledges, at least."""
+"""Minimum number of messages that each server acknowledges."""
 
 
 @pytest.mark.parametrize("other", ["apache", "apache-4.9.7"])

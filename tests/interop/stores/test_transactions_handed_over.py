@@ -1,8 +1,8 @@
-"""A store with undecided transactions changes owners, between our broker and Apache's 5.3.3, stopped or killed.
+"""A store with undecided transactions moves between our broker and Apache's 5.3.3, stopped or killed.
 
-The new owner asks what the old one left open. After a clean stop each transaction ends exactly once. After kill -9
-the new owner may ask again what was decided in the last seconds, so that a committed message may come twice; it is
-never lost, and what was rolled back never comes.
+The new broker checks the transactions that the old one left open. After a clean stop each transaction ends exactly
+once. After kill -9 the new broker may check decisions of the last seconds again, so a committed message may arrive
+twice; it is never lost, and a rolled back one never arrives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waiting import until_async
 
 pytestmark = pytest.mark.at_once
 
-# Marks come soon: Apache asks again about what it has decided and not marked yet.
+# Let marks be written soon: Apache checks decided messages again until they are marked.
 CONF = {
     "transactionTimeOut": 1_000,
     "transactionCheckInterval": 3_000,
@@ -51,7 +51,7 @@ def when_asked(message: MessageExt) -> TransactionState:
 
 
 async def produce(namesrv: str) -> None:
-    """Send, and answer UNKNOWN until the broker has checked every undecided message."""
+    """Send messages, and answer UNKNOWN until the broker has checked every undecided one."""
     asked: set[int] = set()
 
     def check(message: MessageExt) -> TransactionState:
@@ -67,7 +67,7 @@ async def produce(namesrv: str) -> None:
 
 
 async def read(namesrv: str) -> list[int]:
-    """The whole topic."""
+    """Return the numbers of the whole topic."""
     found = []
     async with PullConsumer("handed_over_c", namesrv) as consumer:
         for queue_id in range(2):
@@ -81,7 +81,7 @@ async def read(namesrv: str) -> list[int]:
 
 
 async def end_all(namesrv: str, wanted: set[int]) -> list[int]:
-    """Answer the new owner until everything that was committed has come, and a little longer."""
+    """Answer the new broker's checks until all committed messages have arrived, and a little longer."""
     async with TransactionProducer(GROUP, namesrv, check=when_asked) as producer:
         await producer.send_in_transaction(Message(TOPIC, str(COUNT).encode()), at_once)
         async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Rule files that change while the servers run, and how operators see a file that is not in force."""
+"""Rule files that change while the servers run, and the display of files that are not in force."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def keys(name: str) -> dict[str, Any]:
 
 
 async def accepted(namesrv: str, name: str, count: int) -> int:
-    """Number of an account's sends, of so many, that the broker takes."""
+    """Return the number of an account's `count` sends that the broker accepts."""
     refused: list[BrokerError] = []
     async with Producer(f"group-of-{name}", namesrv, retry_times_when_send_failed=0, **keys(name)) as producer:
         for _ in range(count):

@@ -89,7 +89,7 @@ async def test_the_first_batch_of_a_cluster_needs_that_right_and_no_administrato
             await write(server, OTHER)
         await write(server, JOB)
         assert await bodies(server) == 5
-        # Now that it is chosen, who may write as this writer needs no more.
+        # Once the coordinator is chosen, writing as this writer needs no further permission.
         await write(server, OTHER, batch=1)
         assert await bodies(server) == 10
 

@@ -1,4 +1,4 @@
-"""Accounts that their address lets in, ends of transactions that are refused, and messages viewed by their offset."""
+"""Accounts accepted by their address, refused ends of transactions, and messages viewed by their offset."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def served(folder: Path, **more: str) -> AsyncIterator[EmbeddedServer]:
 
 
 async def stored(server: EmbeddedServer, topic: str) -> int:
-    """Return the number of messages that a topic of one queue has had; 0 when there is none."""
+    """Return the number of messages that a topic of one queue has had; 0 without the topic."""
     async with RemotingClient(hooks=[signing(*ADMIN.values())]) as client:
         fields = {"topic": topic, "queueId": "0"}
         reply = await client.invoke(server.broker_address, Command(RequestCode.GET_MAX_OFFSET, fields=fields), 5000)
@@ -55,7 +55,7 @@ async def stored(server: EmbeddedServer, topic: str) -> int:
 
 
 async def test_an_account_that_its_address_lets_in_ends_transactions_at_once_and_on_a_check(tmp_path: Path) -> None:
-    """Its secret is another one than in the file: nothing but its address lets it in, in every request of these."""
+    """Its secret differs from the file's, so in every request only its address gives it access."""
     asked: list[str] = []
 
     def check(message: object) -> TransactionState:
@@ -127,7 +127,7 @@ async def test_a_refused_end_is_seen_by_the_producer_and_in_the_log(
 ) -> None:
     """The account may send the half message, and loses that right before it ends the transaction."""
     monkeypatch.setattr(plain_files, "WATCH_S", 0.05)
-    caplog.set_level(logging.WARNING, "tianzhou.remoting")  # commands of other tests make it quiet
+    caplog.set_level(logging.WARNING, "tianzhou.remoting")  # commands of other tests silence it
     async with served(tmp_path) as server, RemotingClient(hooks=[signing(*BY_ADDRESS.values())]) as client:
 
         async def is_refused() -> bool:

@@ -1,4 +1,4 @@
-"""A record that was changed on one broker's disk is fetched from the other broker of the group and put right."""
+"""A record damaged on one broker's disk is fetched from the other broker of the group and repaired."""
 
 from __future__ import annotations
 

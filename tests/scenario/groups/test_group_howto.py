@@ -1,4 +1,4 @@
-"""The commands of the pages about groups are typed as they are printed there; only ports and folders are the test's."""
+"""The commands of the pages about groups, typed as printed; only ports and folders are the test's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import until
 
 
 def all_answer(typist: Typist) -> bool:
-    """Whether `status` shows members, and each answers and has no failing task."""
+    """Whether `status` shows members, and each replies and has no failing task."""
     members = typist.members("broker-b")
     return bool(members) and all(one["error"] is None and not one["troubles"] for one in members)
 
@@ -27,7 +27,7 @@ def test_a_topic_that_is_created_before_the_election_names_the_group_that_lacks_
         group, *_ = blocks_of("from-a-pair-to-a-group.md")
         typist.write("one.conf", typist.here(f"namesrvAddr=127.0.0.1:9876\nstorePathRootDir={tmp_path}/one\n"))
         typist.start(["broker", "-c", "one.conf"])
-        # One member of three elects nobody.
+        # One member of three has no majority.
         typist.type(group[: group.index("$ tianzhou broker -c n1.conf")])
         until(lambda: typist.members("broker-b"), "the member is registered")
         for words in (["orders"], ["payments", "--cluster", "DefaultCluster"]):
@@ -50,10 +50,10 @@ def test_what_is_left_of_a_group_becomes_one_of_three_again_as_the_page_says(tmp
         until(lambda: not typist.leads("broker-b"), "nobody leads")
         left = typist.running["broker -c n0.conf"]
         until(lambda: re.search("was not heard for too long|too few nodes have answered", left.err), "it says why")
-        # A member asks its leader for tables every half second, so it reports the dead leader until the next turn.
+        # A member copies its leader's tables every half second, so it reports the dead leader until the next copy.
         until(lambda: all_answer(typist), "the member that is left has stopped asking its former leader")
         look, alone, missing, three, proof = blocks_of("two-of-three-gone.md")
-        # The page says what the first line is, and that the command ends with 1.
+        # The page has the first line, and the exit code 1 of the command.
         assert "the group has no leader" in typist.output(look.split()[2:], 1).splitlines()[0]
         assert left.interrupt(signal.SIGTERM)[0] == 0
         typist.type(alone)

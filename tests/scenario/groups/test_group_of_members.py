@@ -1,4 +1,4 @@
-"""Three members of a DLedger group in one process: what clients see that still talk to a member that does not lead."""
+"""Three members of a DLedger group in one process, with clients that still use a member that does not lead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEARTBEAT_MS = 1_000
 
 @asynccontextmanager
 async def members(folder: Path, **more: object) -> AsyncIterator[tuple[Broker, list[Broker]]]:
-    """The leader, and the others; `more` are further settings of their stores."""
+    """Yield the leader, and the others; `more` are further settings of their stores."""
     peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(server_ports() for _ in range(3)))
     async with AsyncExitStack() as stack:
         all_ = []
@@ -48,7 +48,7 @@ async def members(folder: Path, **more: object) -> AsyncIterator[tuple[Broker, l
 
 
 async def test_an_offset_that_is_committed_at_a_follower_reaches_the_leader(tmp_path: Path) -> None:
-    """Members of a group commit where they were told that the master is, which may not lead any more."""
+    """Members of a consumer group commit at their last known master, which may not lead any more."""
     async with members(tmp_path) as (leader, others), RemotingClient() as client:
         for _ in range(3):
             assert (await send(client, leader.address)).code == ResponseCode.SUCCESS
@@ -65,7 +65,7 @@ async def test_an_offset_that_is_committed_at_a_follower_reaches_the_leader(tmp_
 async def test_a_member_that_has_heard_from_no_leader_since_its_start_answers_no_offsets_and_no_pulls(
     tmp_path: Path,
 ) -> None:
-    """Its folder may be that of another group, whose offsets would have consumers pass over messages."""
+    """Its folder may be that of another group, whose offsets would make consumers skip messages."""
     place = {"consumer_group": "G", "topic": "T", "queue_id": 0}
     async with members(tmp_path) as (leader, others), RemotingClient() as client:
         assert (await send(client, leader.address)).code == ResponseCode.SUCCESS
@@ -87,7 +87,7 @@ async def test_a_member_that_has_heard_from_no_leader_since_its_start_answers_no
 
 
 async def test_a_follower_does_not_send_a_group_back_that_is_ahead_of_it(tmp_path: Path) -> None:
-    """A follower learns later what is committed; one that has just started knows of nothing at first."""
+    """A follower learns the commit position later, and just after its start it knows none."""
     async with members(tmp_path) as (leader, others), RemotingClient() as client:
         assert (await send(client, leader.address)).code == ResponseCode.SUCCESS
         await until_async(lambda: others[0].store.max_offset("T", 0) == 1, "copied")
@@ -103,7 +103,7 @@ async def test_a_follower_does_not_send_a_group_back_that_is_ahead_of_it(tmp_pat
 
 
 def log_of(folder: Path) -> Path:
-    """The one segment of a member's log."""
+    """Return the one segment of a member's log."""
     (segment,) = (folder / "store" / f"dledger-{folder.name}" / "data").iterdir()
     return segment
 
@@ -182,7 +182,9 @@ async def test_a_member_whose_last_entries_are_broken_neither_leads_nor_loses_an
 
 
 async def test_a_leader_that_was_late_for_a_moment_takes_messages_again(tmp_path: Path) -> None:
-    """After a pause of its process it finds out that it waited too long, and then reads what had come meanwhile."""
+    """After a pause of its process it detects that it waited too long, and then reads the requests that came
+    meanwhile.
+    """
     async with members(tmp_path) as (leader, _), RemotingClient() as client:
         assert (await send(client, leader.address)).code == ResponseCode.SUCCESS
         assert isinstance(leader.replication, GroupReplication)

@@ -1,4 +1,4 @@
-"""What tools are shown of a group that has a member of ours, and of the broker it talks to."""
+"""Output of tools about a group with a member of ours, and about its broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_groups_place_in_every_queue_is_shown_its_retry_topics_too(tianzhou_cl
     with consumer:
         tianzhou_cluster.send("orders", "a")
         tianzhou_cluster.wait_until_consumed("billing", "orders")
-        # Queues are taken one after the other, and what is there may be consumed before the last one is ours.
+        # Queues are assigned one after the other, and messages may be consumed before the last assignment.
         until(lambda: len(consumer.assignment) == 3)
 
     async def shown() -> dict[str, int]:
@@ -38,5 +38,5 @@ def test_a_broker_says_which_version_of_which_program_it_is(tianzhou_cluster: An
 
     status = asyncio.run(shown())
     assert (status.version, status.tianzhou_version) == ("V5_3_3", tianzhou.__version__)
-    # Tools of RocketMQ 4.9 look for another spelling, and fail where it is missing.
+    # Tools of RocketMQ 4.9 expect another spelling, and fail without it.
     assert status.runtime["getTransferedTps"] == status.runtime["getTransferredTps"]

@@ -1,4 +1,4 @@
-"""Pipeline commands without Spark at servers with access control, and in a namespace: all is said by options."""
+"""Pipeline commands without Spark at servers with access control, and in a namespace, configured by options alone."""
 
 from __future__ import annotations
 

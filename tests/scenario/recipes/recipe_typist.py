@@ -1,6 +1,6 @@
-"""Types the commands of a recipe as the page prints them, in the test's process; only the address is the test's.
+"""Typing of a recipe's commands as the page prints them, in the test's process; only the address is the test's.
 
-Programs (`python NAME …`) are run in threads: `print` writes where the command line says, and `kill %N` calls the
+Programs (`python NAME …`) run in threads: `print` writes to the file of the command line, and `kill %N` calls the
 handler of SIGTERM that the program has set.
 """
 
@@ -41,7 +41,7 @@ class Program:
 
     Args:
         words: its file and arguments.
-        output: takes what it prints.
+        output: receives its output.
     """
 
     def __init__(self, words: list[str], output: Callable[[str], None]) -> None:
@@ -54,7 +54,7 @@ class Program:
 
     def start(self) -> None:
         """Run it."""
-        sys.argv = self._words  # programs are started one after the other, and read it before they wait
+        sys.argv = self._words  # programs start one after the other, and read it before they wait
         self._thread.start()
 
     def _run(self) -> None:
@@ -70,7 +70,7 @@ class Program:
         return threading.current_thread() is self._thread
 
     def handle_by(self, handler: Callable[[int, None], object]) -> None:
-        """Note the handler of SIGTERM, which a program sets when it is about to wait."""
+        """Record the handler of SIGTERM, which a program sets just before it waits."""
         self._handler = handler
         self._begun.set()
 
@@ -101,7 +101,7 @@ class RecipeTypist:
     """Types the commands of one page.
 
     Args:
-        folder: holds the programs and files of the page; it is the present folder.
+        folder: folder of the page's programs and files; the working directory.
         addresses: the test's addresses by those of the page.
         capture: captures the output of the command line.
     """
@@ -130,7 +130,7 @@ class RecipeTypist:
 
         Args:
             page: its file name.
-            before: called before the command that begins so, such as a wait for what the reader would see.
+            before: functions to call before the command with this beginning, such as a wait for an output.
         """
         hooks = dict(before or {})
         self.write(page)
@@ -191,7 +191,7 @@ class RecipeTypist:
         program.await_begin()
 
     def handle(self, number: int, handler: Callable[[int, None], object]) -> object:
-        """Stand for `signal.signal`, which threads other than the main one may not call."""
+        """Replace `signal.signal`, which only the main thread may call."""
         program = next((one for one in self._background if one.is_current()), None)
         if program is None:
             return SET_HANDLER(number, handler)
@@ -199,7 +199,7 @@ class RecipeTypist:
         return None
 
     def tianzhou(self, words: list[str]) -> str:
-        """Return what a command prints that ends well."""
+        """Return the output of a command that ends with 0."""
         self._capture.readouterr()
         sys.argv = words
         with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""The recipe of orders and carts is typed as its page prints it. Its databases agree whatever process is killed."""
+"""The recipe of orders and carts, typed as printed. Its databases agree whatever process is killed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Shop(Typist):
         return super().start(words)
 
     def python(self, *words: str) -> str:
-        """Run a program of the page; returns what it prints."""
+        """Run a program of the page; return its output."""
         done = subprocess.run(
             [sys.executable, *words], cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=60,
             check=False,
@@ -141,7 +141,7 @@ def test_both_databases_agree_whatever_is_killed(tmp_path: Path, *, only_carts: 
         shop.run(["topic", "create", "orders", "--queues", "4"], "")
         shop.python("tables.py")
         written = {"1"}
-        # The table of ids is there before a process of carts dies.
+        # The table of ids exists before a process of carts dies.
         with shop.started("carts.py"):
             shop.python("orders.py", "1", "anna")
             until(lambda: shop.consumed() == 1, "the first order is taken")
@@ -159,7 +159,7 @@ def orders_killed(shop: Shop) -> set[str]:
     for number, step in enumerate([BEFORE_THE_ORDER, IN_THE_ORDER, AFTER_THE_ORDER], 2):
         shop.killed(DYING_ORDERS.format(step=step), str(number), "ben")
     with shop.started("orders.py"):
-        # The broker has asked about all three, and the answers about two of them are written down.
+        # The broker has checked all three, and the answers about two of them are written down.
         until(lambda: len(shop.rows("orders.db", "SELECT id FROM transactions")) == 4, "the broker has asked")
         answers = shop.rows("orders.db", "SELECT is_written FROM transactions ORDER BY is_written")
         assert answers == [(0,), (0,), (1,), (1,)]

@@ -22,7 +22,7 @@ class Group:
     """The group of the page about a pair and a group, under load.
 
     Args:
-        folder: where its files are.
+        folder: folder of its files.
         stack: ends the processes.
     """
 

@@ -1,4 +1,4 @@
-"""A master knows of its slave that has halted, and a slave knows a master whose `durability` is another one."""
+"""A master reports its halted slave, and a slave reports a master with another `durability`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of senders of a master are at its slave, also those of the time in which the slave was away."""
+"""A slave has its master's limits of senders, including those set while the slave was down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers' offsets at a slave that was away and starts while its master is dead: nothing moves them back."""
+"""Consumers' offsets at a slave that was down and starts while its master is dead: they never decrease."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLD, NEW = 20, 30
 
 @asynccontextmanager
 async def late_slave(folder: Path, **settings: object) -> AsyncIterator[tuple[PairSite, Broker]]:
-    """Run a slave with `OLD` messages, whose master has `NEW` more and is away.
+    """Yield a slave with `OLD` messages, whose master has `NEW` more and is down.
 
     Args:
         folder: of the test.
@@ -58,13 +58,13 @@ async def test_a_pull_beyond_the_end_of_a_late_slave_keeps_its_offset(tmp_path: 
         )
         async with site.running("ASYNC_MASTER"):
             reply = await held
-            # The first answer after the master's messages have come: from the requested offset on.
+            # The first reply after the master's messages have arrived: from the requested offset on.
             head = read_reply(11, reply)
             assert head.next_begin_offset >= consumed
             if reply.code == ResponseCode.SUCCESS:
                 assert head.next_begin_offset > consumed
             await until_async(lambda: slave.store.max_offset("T", 0) == OLD + NEW, "copied")
-            # The slave that is near its master sends consumers there, with the offset that they have.
+            # A slave close to its master redirects consumers to it, with their own offset.
             reply = await pull(client, slave.address, queue_offset=OLD + NEW + 100)
             assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
             assert read_reply(11, reply).next_begin_offset == OLD + NEW + 100

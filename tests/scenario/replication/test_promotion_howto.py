@@ -1,4 +1,4 @@
-"""A slave becomes the master as the page about pairs says, while messages are sent and consumed."""
+"""A slave becomes the master by the page about pairs, while messages are sent and consumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ PAGE = "master-slave.md"
 
 
 def with_durability(block: str, durability: str) -> str:
-    """Return a block whose configuration files have a line `durability=…` more; the block itself for none."""
+    """Return a block whose configuration files have an additional line `durability=…`; the unchanged block for an empty
+    text.
+    """
     if not durability:
         return block
     return re.sub(r"^brokerRole=.*\n", rf"\g<0>durability={durability}\n", block, flags=re.MULTILINE)
@@ -42,15 +44,15 @@ def test_the_slave_of_a_killed_master_becomes_the_master_and_the_former_one_its_
         typist.type(promote)
         until(lambda: typist.leads("broker-a"), "status shows the new master")
         if durability:
-            # The former master keeps messages that no producer got an acknowledgement for, until an operator decides.
+            # The former master has messages without an acknowledgement to any producer, until an operator decides.
             former = former.replace("-c master.conf &", "-c master.conf --allow-cut &")
         typist.type(former)
         load.go_on()
         if durability:
             load.finish()  # the group that reads meanwhile passes over no message
         else:
-            # A master without zero loss lets consumers read a message before the slave has it, and the new master gives
-            # its queue offset to another message. The group may pass over that one.
+            # A master without zero loss lets consumers read a message before the slave has it, and the new master
+            # reuses its queue offset for another message. The group may skip that one.
             load.stop_sending()
         assert not load.failed
         # Both brokers have each message.

@@ -1,4 +1,4 @@
-"""Consumers at a slave: pulls, topics and offsets while the master is there, while it is away, and when it returns."""
+"""Consumers at a slave: pulls, topics and offsets while the master runs, while it is down, and when it returns."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_topic_of_the_masters_last_moment_is_served(tmp_path: Path, monk
                     assert (await producer.send(Message("orders", b"%d" % i))).status is SendStatus.SEND_OK
         assert await bodies_of_orders(namesrv, 8) == {b"%d" % i for i in range(8)}
         topic = slave.tables.topics.get("orders")
-        # Should it become the master, nothing is sent to a queue that nobody reads.
+        # If it becomes the master, no message goes to a queue without a reader.
         assert topic is not None
         assert topic.write_queue_nums == topic.read_queue_nums == 8
 
@@ -109,7 +109,7 @@ async def test_what_groups_committed_at_the_slave_is_handed_to_the_master_that_r
         async with site.running("ASYNC_MASTER") as master:
             await until_async(lambda: committed(master) == [20, 10, 7], "handed over")
             await until_async(lambda: committed(slave) == [20, 10, 7], "taken over")
-            # From now on the master's word counts, backwards, too.
+            # From now on the master's offsets count, also smaller ones.
             await commit(master.address, "one", 3)
             await until_async(lambda: committed(slave) == [3, 10, 7], "taken over")
 
@@ -117,7 +117,7 @@ async def test_what_groups_committed_at_the_slave_is_handed_to_the_master_that_r
 async def test_a_slave_that_becomes_master_lets_no_group_pass_over_what_comes_next(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its master's table of offsets came further than its master's log."""
+    """Its master's table of offsets was ahead of its master's log."""
     async with pair_site(tmp_path) as site:
         namesrv = site.namesrv
         async with (

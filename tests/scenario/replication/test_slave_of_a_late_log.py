@@ -26,7 +26,7 @@ MESSAGES = 400
 
 def broker(folder: Path, namesrv: str, role: str, broker_id: int) -> Broker:
     store = {"broker_role": role, "store_path_root_dir": str(folder / role), "sync_from_last_file": True}
-    # A slave that corrects offsets answers pulls below its queues' beginning as a master does.
+    # A slave that corrects offsets answers pulls below its queues' beginning like a master.
     store["offset_check_in_slave"] = True
     return small_broker(folder / role, store, namesrv_addr=namesrv, broker_id=broker_id)
 

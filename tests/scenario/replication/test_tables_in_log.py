@@ -1,4 +1,4 @@
-"""Tables of a group: a change that was answered OK is at the next leader, whatever folder a member starts with."""
+"""Tables of a group: the next leader has every acknowledged change, whatever folder a member starts with."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ async def test_a_change_without_a_majority_is_not_answered_ok(tmp_path: Path) ->
 
 
 async def test_a_send_without_a_majority_is_refused_in_words(tmp_path: Path) -> None:
-    """A send that the leader has taken is answered with an error; later ones are refused."""
+    """The reply to a send that the leader has accepted is an error; later ones are refused."""
     async with group(tmp_path) as members, RemotingClient() as client:
         await create_topic(members, client, "orders")
         await send_orders(members, client, 1)
@@ -314,7 +314,7 @@ async def test_each_segment_of_the_log_brings_all_tables(tmp_path: Path) -> None
         away = next(number for number in members.members if number != leader)
         await members.stop(away)
         shutil.rmtree(members.folder(away))
-        # The other members lose the first segments, in which the changes were made.
+        # The other members lose the first segments, which contain the changes.
         rest = list(members.members)
         await members.stop(*rest)
         for number in rest:

@@ -1,4 +1,4 @@
-"""Users and policies of a master are at its slave, also those of the time in which the slave was away."""
+"""A slave has its master's users and policies, including those set while the slave was down."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tianzhou.pipelines.archive_checkpoint import held_checkpoint
 from tianzhou.pipelines.topics import Topics
 
 MOST_CPU_S = 180
-"""What a start and two batches may take of their own: six times what they do. Others may make it last any time."""
+"""Maximum processor seconds of a start and two batches: six times the usual. Elapsed time has no such limit."""
 LIMIT_S = 1200
 
 
@@ -57,7 +57,7 @@ def test_topics_become_tables_and_the_next_run_goes_on(spark, server, topic, pip
 
 
 def places(spark, to: Path) -> Counter[tuple[str, int, int]]:
-    """Where the messages of an archive are from, as Spark reads it."""
+    """Return the source positions of an archive's messages, as Spark reads it."""
     return Counter(map(tuple, spark.read.parquet(str(to)).select("topic", "queueId", "queueOffset").collect()))
 
 
@@ -69,14 +69,14 @@ def test_one_archive_runs_with_a_checkpoint(server, topic, cli, tmp_path):
     assert code == 2
     assert f"--checkpoint {tmp_path / 'a' / '_checkpoint'}: another archive runs with it; wait, or give" in err
     assert cli(*args)[0] == 0
-    # With a checkpoint of its own, Spark would leave out what has the number of a batch that is in the table.
+    # With a separate checkpoint, Spark would skip every batch whose number is already in the table.
     code, _, err = cli(*args, "--checkpoint", str(tmp_path / "b"))
     assert code == 2
     assert f"--to {tmp_path / 'a'}: has files up to batch 0 of another checkpoint than {tmp_path / 'b'}" in err
 
 
 def test_messages_that_are_gone_are_named(spark, server, topic, cli, tmp_path):
-    """A topic that was made again holds other messages than those that were read."""
+    """A topic that was created again has other messages than those already read."""
     to = tmp_path / "a"
     args = ["pipeline", "archive", topic, "--to", str(to)]
     server.send(topic, range(5), queue=0)
@@ -94,7 +94,7 @@ def test_messages_that_are_gone_are_named(spark, server, topic, cli, tmp_path):
 
 
 def test_without_a_broker(spark, own_server, pipeline, tmp_path):
-    """What a broker left behind, or its copy, is archived from its files."""
+    """The store of a stopped broker, or its copy, is archived from its files."""
     own_server.create("left")
     own_server.send("left", range(30))
     own_server.restart()
@@ -116,7 +116,7 @@ def test_following_takes_what_is_sent_later(spark, server, topic, tmp_path):
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process and all below it, ended ones included, seconds."""
+    """Return the CPU time of a process and all its descendants, including ended ones, in seconds."""
     total = 0.0
     with contextlib.suppress(OSError):
         figures = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -126,7 +126,7 @@ def cpu_s(pid: int) -> float:
 
 @pytest.mark.slow
 def test_the_command_follows_until_it_is_stopped(server, topic, tmp_path):
-    """As the page has it, as a process of its own; run again, it goes on."""
+    """As on the page, in a separate process; a second run continues."""
     dataset = pytest.importorskip("pyarrow.dataset")
     root, to, sent = Path(__file__).resolve().parents[3], tmp_path / "archive", 0
     for run in range(2):
@@ -196,7 +196,7 @@ def test_mistakes_are_explained(topic, cli, tmp_path, args, text, code):
 
 
 def test_a_checkpoint_of_something_else_is_refused(spark, server, topic, cli, tmp_path):
-    """A folder that holds the progress of another kind of source is no place to go on from."""
+    """A folder with the progress of another kind of source is no checkpoint to resume from."""
     rate = spark.readStream.format("rate").load().writeStream.format("noop")
     query = rate.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     query.awaitTermination(QUERY_LIMIT_S)

@@ -22,9 +22,9 @@ from tianzhou.pipelines.merged_table import merged
 
 SCHEMA = "id INT, name STRING, total DECIMAL(10,2), at STRING"
 START_LIMIT_S = 240
-"""Spark's start, on a machine that does other things as well; a command is killed after it has sent something."""
+"""Limit of Spark's start in seconds on a busy machine; a command is killed only after it has sent messages."""
 PAUSE_S = 0.02
-"""Between changes while it starts, which they would slow down."""
+"""Seconds between changes during the start, which they would slow down."""
 _numbers = itertools.count()
 
 
@@ -37,7 +37,7 @@ def table(database) -> str:
 
 @pytest.fixture
 def capture(database, table, topic, pipeline, monkeypatch, tmp_path):
-    """Run `pipeline cdc` on the table: how many changes it sent."""
+    """Run `pipeline cdc` on the table; return the number of changes it sent."""
     monkeypatch.setenv("MYSQL_PWD", "secret")
 
     def run(*more: str) -> int:
@@ -51,7 +51,7 @@ def capture(database, table, topic, pipeline, monkeypatch, tmp_path):
 
 @pytest.fixture
 def table_of_topic(spark, table, topic, pipeline, tmp_path):
-    """Run `pipeline merge`: the rows of the table made of the topic."""
+    """Run `pipeline merge`; return the rows of the table built from the topic."""
 
     def run() -> list[tuple]:
         to = str(tmp_path / "merged")
@@ -70,7 +70,7 @@ def rows_of(database, table) -> list[tuple]:
 
 def test_the_table_made_of_the_topic_equals_the_databases(database, table, topic, server, capture, table_of_topic):
     database.do(f"INSERT INTO {table} VALUES (1, 'Zürich', 1.50, '2026-11-21 08:00:00'), (2, 'b', 2, NULL)")
-    assert capture() == 3  # the truncation that a snapshot begins with, and what was there
+    assert capture() == 3  # the truncation at the beginning of a snapshot, and the existing rows
     assert table_of_topic() == rows_of(database, table)
     database.do(
         f"UPDATE {table} SET total = 9.99 WHERE id = 1",
@@ -116,7 +116,7 @@ def test_order_is_kept_by_key_over_all_queues(database, table, server, capture, 
 def test_a_batch_that_was_sent_and_not_noted_changes_nothing(
     database, table, topic, server, capture, table_of_topic, tmp_path, delivery
 ):
-    """The crash between the last acknowledgement and the checkpoint, to the letter."""
+    """A crash exactly between the last acknowledgement and the checkpoint."""
     capture = functools.partial(capture, "--delivery", delivery)
     database.do(f"INSERT INTO {table} VALUES (1, 'a', 1, NULL)")
     capture()
@@ -134,14 +134,15 @@ def test_a_batch_that_was_sent_and_not_noted_changes_nothing(
     # Repeated or not, as the page says.
     assert (len(found) > before + 1) == (delivery == "at-least-once")
     positions = [m.properties["position"] for m in found]
-    assert len(set(positions)) == before + 1  # and recognisable
+    assert len(set(positions)) == before + 1  # and identifiable as repeated
     assert table_of_topic() == rows_of(database, table)
 
 
 def killed(database, server, table, topic, tmp_path, waits: Iterable[int], rng: random.Random) -> int:
-    """Change rows while the command is killed once for each wait: how many statements that were.
+    """Change rows while the command is killed once for each wait; return the number of statements.
 
-    A wait is how many batches a run may finish before the one in which it is killed; the first is the snapshot.
+    A wait is the number of batches that a run may finish before the one in which it is killed; the first is the
+    snapshot.
     """
     args = [
         sys.executable, "-m", "tianzhou", "pipeline", "cdc", f"repl@127.0.0.1:{database.port}", "--table", table,
@@ -195,7 +196,7 @@ def killed(database, server, table, topic, tmp_path, waits: Iterable[int], rng: 
 
 
 def finished(folder: Path) -> list[Path]:
-    """What a query's checkpoint says about each of its finished batches."""
+    """Return the checkpoint files of a query's finished batches."""
     return list((folder / "cdc" / "commits").glob("[0-9]*"))
 
 
@@ -228,7 +229,7 @@ def test_a_binlog_that_is_gone_is_reported(database, table, topic, cli, capture,
     capture()
     database.do(f"INSERT INTO {table} VALUES (1, 'a', 1, NULL)", "FLUSH BINARY LOGS")
     newest = database.newest_file()
-    # The server keeps a file for as long as it believes that somebody reads it.
+    # The server does not delete a file as long as it has a reader for it.
     for _ in range(100):
         database.do(f"PURGE BINARY LOGS TO '{newest}'")
         if len(database.do("SHOW BINARY LOGS")) == 1:

@@ -1,4 +1,4 @@
-"""After `pipeline cdc` and `merge` the table equals the database, or the command ends with an error that says why."""
+"""After `pipeline cdc` and `merge` the table equals the database, or the command ends with an error and its reason."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Copy:
         return code, json.loads(out)
 
     def follow(self, *more: str) -> int:
-        """Take the changes and merge them; how many there were."""
+        """Read the changes and merge them; return their number."""
         code, out, err = self.cdc("-o", "json")
         assert code == 0, err
         found = json.loads(out)
@@ -93,7 +93,7 @@ class Copy:
 
 @pytest.fixture
 def typed(spark, monkeypatch, capsys):
-    """Run `tianzhou ARGS…` in this process, with this session: exit code, stdout, stderr."""
+    """Run `tianzhou ARGS…` in this process, with this session; return exit code, stdout, stderr."""
     from tianzhou.cli import main
 
     def run(*args: str) -> tuple[int, str, str]:
@@ -109,7 +109,7 @@ def typed(spark, monkeypatch, capsys):
 
 @pytest.fixture
 def copied(database, typed, topic, server, monkeypatch, tmp_path):
-    """Make a table that is captured and merged."""
+    """Create a table that is captured and merged."""
     monkeypatch.setenv("MYSQL_PWD", "secret")
     monkeypatch.setenv("NAMESRV_ADDR", server.address)
     database.reconnect()
@@ -121,8 +121,8 @@ def copied(database, typed, topic, server, monkeypatch, tmp_path):
 
 
 def test_every_type_is_equal_in_the_lake(database, spark, copied):
-    """Rows of the snapshot and of the binlog, in one table; then a row that the binlog does not say."""
-    # The MERGE of a Delta table takes no backtick in a name.
+    """Rows of the snapshot and of the binlog, in one table; then a row that is not in the binlog."""
+    # The MERGE of a Delta table does not support backticks in a name.
     wanted = {name: parts for name, parts in COLUMNS.items() if "`" not in name}
     wanted |= COLUMNS_OF_MARIADB if database.name == "MariaDB" else COLUMNS_OF_MYSQL
     names = [f"`{name.replace('`', '``')}`" for name in wanted]
@@ -240,7 +240,7 @@ def test_what_cannot_be_followed_ends_the_command_and_starting_over_helps(
 
 
 def steps() -> list[tuple[str, str]]:
-    """The commands of the page, each with what it prints."""
+    """Return the commands of the page, each with its printed output."""
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
     return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
@@ -259,7 +259,7 @@ def test_the_page_is_typed_as_printed(database, copied, typed, server, monkeypat
     ]  # fmt: skip
     for command, shown in steps():
         words = shlex.split(command.replace("repl@127.0.0.1", f"repl@127.0.0.1:{database.port}"))
-        # The session of all tests works in another folder.
+        # The session of all tests has another working directory.
         folders = ("--checkpoint", "--in") if words[2] != "merge" else ("--to",)
         words = [
             str(tmp_path / word) if before in folders else word

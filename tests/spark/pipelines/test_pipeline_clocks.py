@@ -1,4 +1,6 @@
-"""Pipelines with a state by store times: queues of different age, a backlog of days, a broker away, restarts, kills."""
+"""Pipelines with a state by store times: queues of different age, a backlog of days, a broker that is down, restarts,
+kills.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,13 @@ properties MAP<STRING, STRING>, storeTimestamp TIMESTAMP, slowestTimestamp TIMES
 
 @dataclass
 class Stream:
-    """The micro-batches of a stream over queues of memory, as rows.
+    """The micro-batches of a stream over queues in memory, as rows.
 
     Attributes:
-        most: most messages in a micro-batch.
+        most: maximum messages in a micro-batch.
         keys: the key of each message, by queue and offset.
-        times: its store time, ms.
-        reached: the time that all queues had reached before and after the last batch.
+        times: its store time in ms.
+        reached: the watermark of all queues before and after the last batch.
     """
 
     most: int
@@ -60,12 +62,12 @@ class Stream:
 
     def add(self, queue: MessageQueue, at_ms: int, key: str) -> None:
         offset = self.queues.maximum.get(queue, 0)
-        # Messages in memory are stored later by a millisecond for each offset.
+        # Messages in memory have a store time that grows by a millisecond for each offset.
         self.queues.add(queue, 1, at_ms=BEGIN_MS + at_ms - offset)
         self.keys[queue, offset], self.times[queue, offset] = key, BEGIN_MS + at_ms
 
     def batches(self) -> Iterator[list[dict[str, Any]]]:
-        """Read all there is."""
+        """Yield all available micro-batches."""
         if self._at is None:
             self._at = self._plan.initial()
         self.queues.now += 2
@@ -94,12 +96,12 @@ def _text(at_ms: int) -> str:
 
 @dataclass
 class Query:
-    """A query over batches in files, each a micro-batch of Spark's.
+    """A query over batches in files, each a micro-batch of Spark.
 
     Attributes:
-        made: makes the query of the rows.
-        rows: the rows that came out, by batch.
-        sent: queue and offset of the messages that went through, by batch.
+        made: builds the query on the rows.
+        rows: the resulting rows, by batch.
+        sent: queue and offset of the messages that passed, by batch.
         late: rows that were dropped because they were late.
         remembered: rows in the state at the end.
     """
@@ -114,7 +116,7 @@ class Query:
     files: int = 0
 
     def run(self, batches: Iterator[list[dict[str, Any]]]) -> None:
-        """Go on from the checkpoint with more batches."""
+        """Resume from the checkpoint with more batches."""
         (self.folder / "in").mkdir(exist_ok=True)
         for batch in batches:
             file = self.folder / "in" / f"{self.files:05d}.json"
@@ -143,7 +145,7 @@ class Query:
             self.remembered = sum(state.numRowsTotal for state in progress.stateOperators)
 
     def kill(self) -> None:
-        """Leave the checkpoint as a kill does after the last batch was sent and before that was noted."""
+        """Change the checkpoint to the state of a kill between the last send and its note."""
         last = max(int(file.name) for file in (self.folder / "checkpoint" / "commits").glob("[0-9]*"))
         for name in (f"{last}", f".{last}.crc"):
             (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
@@ -155,7 +157,7 @@ def query(spark: Any, tmp_path: Path) -> Query:
 
 
 def prove(stream: Stream, query: Query) -> None:
-    """See that every key went through, and no two equal messages of ten minutes did."""
+    """Check that every key passed, and no two equal messages of ten minutes did."""
     sent = [place for batch in query.sent.values() for place in batch]
     assert len(sent) == len(set(sent))
     assert {stream.keys[place] for place in sent} == set(stream.keys.values())
@@ -201,7 +203,7 @@ def test_a_backlog_of_days_with_restarts_and_kills(query: Query) -> None:
     query.run(iter(()))
     prove(stream, query)
     assert sum(map(len, query.sent.values())) == 72
-    # What is older than the slowest queue's time by ten minutes is forgotten.
+    # State older than the slowest queue's time by ten minutes is dropped.
     assert query.remembered <= 1
 
 
@@ -220,7 +222,7 @@ def test_a_broker_that_was_away_for_hours(query: Query) -> None:
     batches += stream.batches()
     query.run(iter(batches))
     prove(stream, query)
-    # A broker that is away holds the time back, so its repetitions are found.
+    # A broker that is down holds the watermark back, so its repetitions are found.
     assert sum(map(len, query.sent.values())) == 60 + 30 + 15
 
 

@@ -16,7 +16,7 @@ GOOD = b'{"status": "ok"}'
 
 @pytest.fixture
 def corrupt(server: Any, topic: str) -> str:
-    """A topic whose second message of three has a body that cannot be unpacked."""
+    """Create a topic whose second message of three has a body that cannot be decompressed."""
     for number, flag in enumerate((0, COMPRESSED, 0)):
         server.run(send_born(server.address, topic, BORN_MS + number, GOOD, properties="TAGS\x01A", sys_flag=flag))
     return topic

@@ -21,7 +21,9 @@ pytest.importorskip("grpc", reason="pip install 'tianzhou[pipelines]'")
 pytest.importorskip("yaml")
 registry = pytest.importorskip("pyspark.pipelines.graph_element_registry")
 WAREHOUSE = "spark-warehouse"
-"""Where `spark-pipelines` of 4.3 puts tables, below its working directory; `spark.sql.warehouse.dir` comes too late."""
+"""Folder in which `spark-pipelines` of 4.3 creates tables, below its working directory; `spark.sql.warehouse.dir` is
+set too late.
+"""
 EXAMPLE = Path(tianzhou.__file__).parent / "pipelines" / "declarative"
 SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 
@@ -30,14 +32,14 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "pipelines" / "d
 
 
 def commands() -> list[list[str]]:
-    """The commands of the page."""
+    """Return the commands of the page."""
     found = re.findall(r"^\$ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return [shlex.split(command) for command in found]
 
 
 @pytest.fixture
 def copied(monkeypatch, capsys, tmp_path):
-    """Run `tianzhou ARGS…` in the test's folder: exit code and stderr."""
+    """Run `tianzhou ARGS…` in the test's folder; return exit code and stderr."""
     from tianzhou.cli import main
 
     monkeypatch.chdir(tmp_path)
@@ -75,7 +77,7 @@ def run(folder: Path, command: list[str]) -> str:
 
 
 class Definitions(registry.GraphElementRegistry):
-    """What a folder of definitions defines."""
+    """The elements that a folder of definitions defines."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, str] = {}
@@ -95,7 +97,7 @@ class Definitions(registry.GraphElementRegistry):
 
 
 def test_the_definitions_of_the_documentation(spark, server, topic, tmp_path):
-    """What `spark-pipelines` would be started with, and what the tables would hold."""
+    """Checks the arguments of `spark-pipelines`, and the contents of the tables."""
     server.send(topic, range(30), tags=lambda n: "even" if n % 2 == 0 else "odd")
     definitions = Definitions()
     spark.conf.set("tianzhou.namesrvAddr", server.address)

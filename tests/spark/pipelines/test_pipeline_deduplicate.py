@@ -23,7 +23,7 @@ def test_the_first_of_equal_messages_goes_through(server, topic, target, pipelin
     # Messages without a key are not equal to each other.
     assert Counter(m.keys for m in found) == Counter({"": 3, "k0": 1, "k1": 1, "k2": 1, "k3": 1})
     assert {m.properties["p"] for m in found if m.keys} == {"1"}
-    # What was seen is remembered by the next run.
+    # The next run still knows the keys of this one.
     server.send(topic, ["again", "new"], keys=lambda n: ["k1", "k9"][n])
     assert pipeline(*args)["sent"] == 1
     assert Counter(m.keys for m in server.messages(target))["k9"] == 1
@@ -44,7 +44,7 @@ def test_the_other_topic_is_made(server, topic, pipeline, tmp_path, delivery):
 )
 def test_what_makes_messages_equal(server, topic, target, pipeline, tmp_path, by, left):
     bodies = ['{"order": 1, "n": "1"}', '{"order": 1, "n": "1b"}', '{"order": 1, "n": "1"}', '{"order": 2, "n": "2"}']
-    for body in bodies:  # one after the other, so that it is known which is the first
+    for body in bodies:  # one after the other, so that the first is known
         server.send(topic, [body], properties=lambda _: {"p": "x"}, queue=0)
     pipeline("deduplicate", topic, "--to", target, "--by", by, "--checkpoint", str(tmp_path / "c"))
     assert sorted(m.body.decode().split('"')[5] for m in server.messages(target)) == left

@@ -95,7 +95,7 @@ def test_text_output(topic, group, cli):
 
 
 def test_the_command_without_spark_counts_the_same(group, cli):
-    """`tianzhou dlq causes` does at once what the pipeline does for any number of letters."""
+    """`tianzhou dlq causes` computes directly what the pipeline computes for any number of letters."""
     by_client, by_spark = (cli(*name, group, "--samples", "3") for name in (("dlq", "causes"), ("pipeline", "dlq")))
     assert by_client[:2] == by_spark[:2]
     assert by_client[0] == 0

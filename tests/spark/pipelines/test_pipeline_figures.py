@@ -48,7 +48,7 @@ def consumed(topic: str, number: int, cost_ms: int, success: bool = True) -> str
 
 
 ODD = [
-    # An older client writes fewer fields; whatever is no record is left out.
+    # An older client writes fewer fields; other texts are skipped.
     "Pub\x011\x01r\x01old\x01orders\x01idx\x01\x01\x01h\x013\x017\x010\x010A\x01true\x02",
     "?",
     "Pub\x02\x02SubAfter\x02SubBefore\x011\x02",

@@ -25,7 +25,7 @@ def until_sent(server, topic: str, lines: set[str]) -> None:
 
 
 def test_killed_again_and_again_while_files_are_rotated(server, topic, tmp_path):
-    """Nothing is lost; what comes twice says so; each file's lines keep their order."""
+    """No line is lost; a repeated line is recognisable; each file's lines stay in order."""
     rng = random.Random(7)
     written: dict[str, list[str]] = defaultdict(list)
     number = 0
@@ -65,7 +65,7 @@ def test_killed_again_and_again_while_files_are_rotated(server, topic, tmp_path)
         assert len({m.queue_id for m in own}) == 1
         first_seen = list(dict.fromkeys(m.body.decode() for m in own))
         assert first_seen == lines
-        # Whoever wants each line once takes each place once.
+        # A reader that needs each line once drops repeated positions.
         places = {(m.properties["inode"], m.properties["position"], m.body) for m in own}
         assert len({body for *_, body in places}) == len(lines)
 

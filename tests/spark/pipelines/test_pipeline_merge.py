@@ -1,4 +1,4 @@
-"""The merged table without a database: changes are merged once, whatever is killed, and old files go."""
+"""The merged table without a database: changes are merged once under any kill, and old files are deleted."""
 
 import datetime as dt
 import json
@@ -33,7 +33,7 @@ def rows(spark, to) -> dict[int, str]:
 
 @pytest.fixture
 def table(spark, server, topic, tmp_path):
-    """Send changes and merge them: the rows of the table."""
+    """Return a function that sends changes, merges them, and returns the rows of the table."""
 
     def run(*changes: str, **options) -> dict[int, str]:
         to = str(tmp_path / "merged")
@@ -46,7 +46,7 @@ def table(spark, server, topic, tmp_path):
 
 
 def rounds(table):
-    """Three runs of changes; what the table is in the end, and a look at it after each."""
+    """Run three rounds of changes; yield after each, and compare the table with the expected rows."""
     wanted = {key: f"item {key}" for key in range(200)}
     first = [change(key, key, name) for key, name in wanted.items()]
     assert table(*first) == wanted
@@ -55,7 +55,7 @@ def rounds(table):
     del wanted[8]
     assert table(change(7, 500, "tea"), change(7, 100, "older"), change(7, 500, "tea"), change(8, 501, None)) == wanted
     yield
-    # A repeated older change does not bring a deleted row back.
+    # A repeated older change does not restore a deleted row.
     assert table(change(8, 8, "item 8")) == wanted
     yield
 
@@ -139,8 +139,8 @@ def test_a_delta_table_is_changed_by_its_own_merge(spark, server, topic, table, 
     assert deltalake.DeltaTable(to).transaction_version(query) == 1
     version = deltalake.DeltaTable(to).version()
     next(run)
-    assert deltalake.DeltaTable(to).version() == version  # nothing had changed
-    # To others it is a table of the rows that are.
+    assert deltalake.DeltaTable(to).version() == version  # no row changed
+    # Other readers see a table of the current rows.
     assert sorted(deltalake.DeltaTable(to).to_pyarrow_table().column("id").to_pylist()) == [
         key for key in range(200) if key != 8
     ]

@@ -1,4 +1,4 @@
-"""The commands of docs/howto/pipelines are run as they stand there, beside a server that has the topics they read."""
+"""The commands of docs/howto/pipelines run as printed, with a server that has their topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Steps = list[tuple[str, str]]
 
 
 def steps_of(page: Path) -> Steps:
-    """The commands of a page, each with what it prints."""
+    """Return the commands of a page, each with its printed output."""
     found: Steps = []
     for block in re.findall(r"^```console\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -34,7 +34,7 @@ def steps_of(page: Path) -> Steps:
 
 
 def labels(text: str) -> list[str]:
-    """The words a text of fields or of tables begins its lines with, or their heads; rows are data."""
+    """Return the first words of the lines of a text with fields or tables, or the table heads; rows are data."""
     blocks = [block.splitlines() for block in text.strip().split("\n\n")]
     table = re.compile(r"^(topic|id) {2,}")
     return [re.split(r" {2,}", line)[0] for block in blocks for line in (block[:1] if table.match(block[0]) else block)]
@@ -42,7 +42,7 @@ def labels(text: str) -> list[str]:
 
 @pytest.fixture
 def page_server(own_server, tmp_path, monkeypatch) -> Iterator:
-    """A server without topics, in whose working directory the commands are run."""
+    """Yield a server without topics; its folder is the working directory of the commands."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -52,13 +52,13 @@ def page_server(own_server, tmp_path, monkeypatch) -> Iterator:
 
 @pytest.fixture
 def printed(spark, page_server, monkeypatch, capsys):
-    """Run a command as it is printed: what it says on stdout."""
+    """Run a printed command; return its stdout."""
     from tianzhou.cli import main
 
     def run(command: str) -> str:
         words = shlex.split(command)
         assert words[0] == "tianzhou"
-        # The session of all tests works in another folder.
+        # The session of all tests has another working directory.
         folders = ("--checkpoint", "--to") if words[2] == "archive" else ("--checkpoint",)
         words = [
             str(Path.cwd() / word) if before in folders else word
@@ -94,7 +94,7 @@ def outcomes(server) -> None:
         server.create(topic, queues=4)
     server.send("orders", [json.dumps({"order": str(n)}) for n in range(5)])
     server.send("payments", [json.dumps({"order": str(n)}) for n in (0, 1, 3)])
-    # An order times out when a message is younger than the order by three seconds and one.
+    # An order times out when a message is later than the order by three seconds and one.
     server.broker_clock.ahead_ms += 5000
     server.send("orders", [json.dumps({"order": "5"})])
 
@@ -199,7 +199,7 @@ def test_the_recipe_of_tags_runs_as_printed(printed, page_server):
 
 
 def test_the_topic_of_database_changes_is_made_too(server, topic, cli, tmp_path):
-    """What is missing then is the database, which no test of pages has."""
+    """Then only the database is missing, which the tests of pages do not have."""
     target = f"{topic}-cdc"
     args = ["repl@127.0.0.1:1", "--table", "shop.orders", "--to", target, "--checkpoint", str(tmp_path / "cdc")]
     code, _, err = cli("pipeline", "cdc", *args)

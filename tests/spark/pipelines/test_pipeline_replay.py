@@ -1,4 +1,4 @@
-"""`tianzhou pipeline replay`: a time or single messages again, as they were, and no faster than the rate."""
+"""`tianzhou pipeline replay`: a time range or single messages again, unchanged, and no faster than the rate."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_time_is_sent_again_as_it_was(server, topic, target, pipeline, cli, tm
 def test_into_the_same_topic_it_ends(server, topic, pipeline, tmp_path):
     server.send(topic, range(10), tags=lambda n: "even" if n % 2 == 0 else "odd")
     replay = ("replay", topic, "--tags", "even", "--checkpoint", str(tmp_path / "c"))
-    # The second run finds what the first one has sent, and sends nothing.
+    # The second run finds the messages of the first one, and sends none.
     for sent in (5, 0):
         assert pipeline(*replay)["sent"] == sent
         assert Counter(m.body for m in server.messages(topic)) == Counter(
@@ -150,7 +150,7 @@ def test_no_topic_has_such_a_name(topic, cli):
 
 
 def test_where_brokers_make_no_topics_the_command_says_how(topic, cli, monkeypatch):
-    """As with autoCreateTopicEnable=false, when brokers have no topic for others to be made like."""
+    """Like with autoCreateTopicEnable=false, when brokers have no template topic."""
     monkeypatch.setattr("tianzhou.cli.pipelines.archive_replay.AUTO_CREATE_TOPIC", "no-template")
     code, _, err = cli("pipeline", "replay", topic, "--to", f"{topic}-nowhere", "--checkpoint", "c")
     assert code == 2

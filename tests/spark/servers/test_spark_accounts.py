@@ -1,4 +1,4 @@
-"""Source, sink and pipelines at servers with access control and in namespaces; no secret is shown anywhere."""
+"""Source, sink and pipelines at servers with access control and in namespaces; no secret is displayed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def guarded(tmp_path_factory, module_server):
 
 
 def copied(spark, source, sink, checkpoint):
-    """Run a stream from one topic to another to its end; what it reported."""
+    """Run a stream from one topic to another to its end; return its progress reports."""
     query = (
         spark.readStream.format("tianzhou")
         .options(startingOffsets="earliest", **source)
@@ -113,7 +113,7 @@ def test_topics_of_a_namespace_go_by_their_own_names(spark, server, tmp_path):
 
 @pytest.fixture
 def run(spark, guarded, monkeypatch, capsys):
-    """Run `tianzhou pipeline ARGS… --namespace tenant` at the guarded server: exit code, stdout, stderr."""
+    """Run `tianzhou pipeline ARGS… --namespace tenant` at the guarded server; return exit code, stdout, stderr."""
     for name in ("TIANZHOU_ACCESS_KEY", "TIANZHOU_SECRET_KEY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -133,7 +133,7 @@ def run(spark, guarded, monkeypatch, capsys):
 
 @pytest.fixture
 def signed(tmp_path):
-    """Options that sign, with the secret in a file."""
+    """Return options that sign, with the secret in a file."""
     file = tmp_path / "job.secret"
     file.write_text(f"{SECRET}\n")
     return "--access-key", "spark-job", "--secret-key-file", str(file)

@@ -1,4 +1,4 @@
-"""Rows with a sharding key while the broker of their queue is away: they wait, in order, or are refused."""
+"""Rows with a sharding key while the broker of their queue is down: they wait, in order, or are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def batch(begin: int) -> pa.RecordBatch:
 
 
 def by_key(cluster: Cluster) -> dict[str, dict[tuple[str, int], list[int]]]:
-    """The bodies of each key, by broker and queue, in the order of the queue."""
+    """Return the bodies of each key, by broker and queue, in the order of the queue."""
     found: dict[str, dict[tuple[str, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     with cluster.pull_consumer("tests") as consumer:
         for queue in consumer.queues("orders"):
@@ -77,7 +77,7 @@ def test_keys_stay_in_their_queue_and_order_while_a_broker_comes_back(cluster, k
     for key, queues in found.items():
         assert len(queues) == 1, f"{key} is in {list(queues)}"
         ((_, numbers),) = queues.items()
-        # Of what was sent again the last copy counts; each once is what remains then.
+        # Of repeated messages the last copy counts; then each number occurs once.
         last = sorted({number: place for place, number in enumerate(numbers)}.items(), key=lambda item: item[1])
         assert [number for number, _ in last] == list(range(int(key[1:]), 6 * BATCH, KEYS))
     assert {place[0] for queues in found.values() for place in queues} == {"broker-a", "broker-b"}

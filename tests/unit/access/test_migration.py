@@ -1,4 +1,4 @@
-"""Accounts of RocketMQ 4.x become users and policies as 5.3.3 makes them."""
+"""Accounts of RocketMQ 4.x become the same users and policies as in 5.3.3."""
 
 from __future__ import annotations
 

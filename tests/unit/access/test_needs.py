@@ -1,4 +1,4 @@
-"""What each request needs, for accounts of 4.x and for users of 5.3."""
+"""Permissions that each request needs, for accounts of 4.x and for users of 5.3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked is what is used: names are read from where handlers read them, whatever else a request has."""
+"""Access checks use the same fields as the handlers: extra fields of a request cannot redirect a check."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def filled(code: int, draw: st.DrawFn) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("code", NAMING)
-@costly(0.1)  # for each of some seventy codes
+@costly(0.1)  # each of some seventy codes
 @given(data=st.data())
 def test_names_are_those_of_the_header_the_handler_reads(code: int, data: st.DataObject) -> None:
     fields = filled(code, data.draw)
@@ -61,7 +61,7 @@ def test_names_are_those_of_the_header_the_handler_reads(code: int, data: st.Dat
 
 
 @pytest.mark.parametrize("code", [10, 310, 320, 324, 11, 15, 14])
-@costly(0.2)  # for each of seven codes
+@costly(0.2)  # each of seven codes
 @given(data=st.data())
 def test_what_is_remembered_is_what_the_row_says(code: int, data: st.DataObject) -> None:
     fields = filled(code, data.draw)

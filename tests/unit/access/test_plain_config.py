@@ -119,7 +119,7 @@ RESOURCES = ("a", "b", "other", "%RETRY%g", "%RETRY%other")
 
 
 def allowed(account: Account) -> set[tuple[object, ...]]:
-    """What an account may: permissions on resources, administration, and whether an address alone lets it in."""
+    """Return what an account may do: permissions on resources, administration, and access by address alone."""
     found: set[tuple[object, ...]] = set()
     for resource, permission in product(RESOURCES, (Permission.PUB, Permission.SUB)):
         rules = PlainRules([PlainConfig(accounts=(account,))], lambda _, need={resource: permission}: PlainNeed(need))

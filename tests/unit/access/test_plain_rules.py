@@ -1,4 +1,4 @@
-"""Rules of RocketMQ 4.x: who is let in, and what refused peers are answered."""
+"""Rules of RocketMQ 4.x: accepted peers, and the replies to refused ones."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_first_file_has_the_account() -> None:
 def test_who_was_let_in_may_for_a_message_what_its_own_requests_may(
     request_ip: str, account: str, proof: RequestProof, may: bool
 ) -> None:
-    """A white list that has changed since lets nobody in: `theAdmin` has none."""
+    """A changed white list no longer admits a peer: `theAdmin` has none."""
     asked = AccessRequest(SEND, {"topic": "others"}, ip=request_ip, account=account)
     assert rules(FOREIGN).may(Identity(account, proof), asked, part_of=37) is may
 
@@ -157,7 +157,7 @@ def test_the_address_of_a_white_list_is_the_proof_of_its_account() -> None:
 
 
 def test_lists_are_read_in_the_order_of_rocketmq() -> None:
-    """Topics go before groups, and a group's name is taken literally."""
+    """Topics precede groups, and a group's name is used literally."""
     odd = Account(
         "oddUser1", "appSecret1", "", False, "DENY", "DENY", ("%RETRY%one=DENY",), ("one=SUB", "%RETRY%two=SUB")
     )

@@ -57,7 +57,7 @@ def ask(resource: str, actions: str, ip: str, *entries: PolicyEntry, default: tu
         ([entry("*", "All", "Deny"), entry("Topic:*")], ""),
         ([entry("Topic:orders"), entry("Topic:orders", "Pub", "Deny")], DENIED),
         ([entry("Topic:orders", "Pub", "Deny"), entry("Topic:orders")], DENIED),
-        # One that is for something else decides nothing.
+        # A policy for another resource decides nothing.
         ([entry("Topic:orders", "Sub", "Deny"), entry("Topic:ord*", "Pub")], ""),
         ([entry("Topic:orders", "All", "Allow", "10.0.0.0/8")], ""),
         ([entry("Topic:orders", "All", "Allow", "10.1.2.3")], ""),

@@ -1,4 +1,4 @@
-"""Whether a request was signed with a secret, and that nothing of it can be changed afterwards."""
+"""Signatures of requests: verification with a secret, and detection of any later change."""
 
 import hmac
 

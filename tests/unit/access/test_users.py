@@ -1,4 +1,4 @@
-"""Users are made, changed and recognised as by RocketMQ 5.3.3, and their passwords stay where they are."""
+"""Users are created, changed and authenticated like in RocketMQ 5.3.3, and their passwords are not revealed."""
 
 from __future__ import annotations
 

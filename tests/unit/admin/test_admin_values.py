@@ -1,4 +1,4 @@
-"""What admin's results say about themselves."""
+"""Properties and text forms of the admin's results."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_status_reads_what_brokers_write():
     ],
 )
 async def test_mistakes_are_reported_before_anything_is_sent(work, error, text):
-    # Nothing listens there: a request would fail with another error.
+    # No process listens on this port, so a request would fail with another error.
     async with Admin("127.0.0.1:9") as admin:
         with pytest.raises(error, match=text):
             await work(admin)
@@ -65,7 +65,7 @@ def slave_at(offset: int) -> HaStatus:
     ("slave", "runtime", "lag"),
     [
         (slave_at(1000), {}, Lag(0, 0, 0.0)),
-        (slave_at(1100), {}, Lag(0, 0, 0.0)),  # it was asked a moment later
+        (slave_at(1100), {}, Lag(0, 0, 0.0)),  # measured a moment later
         (slave_at(400), {}, Lag(600, None, None)),
         (slave_at(400), {"putMessageAverageSize": "200.0", "putTps": "0.0 0.0 0.0"}, Lag(600, 3, None)),
         (slave_at(400), {"putMessageAverageSize": "200.0", "putTps": "1.5 1 1"}, Lag(600, 3, 2.0)),

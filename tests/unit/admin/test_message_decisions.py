@@ -1,4 +1,4 @@
-"""What admin decides about messages: tracks, dead letters that are sent again, open half messages, what is due."""
+"""Decisions of the admin about messages: tracks, resent dead letters, open half messages, due messages."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_the_newest_messages_of_queues_come_first(times: list[list[int]], limit:
     every = sorted((at for one in times for at in one), reverse=True)
     found = asyncio.run(newest_first([Queue(one) for one in times], limit, ReadAllowance(1_000_000)))
     assert [one.store_timestamp for one in found] == every[:limit]
-    # With less to be read there are fewer; but none is left out between them.
+    # A smaller read limit returns fewer messages, but it skips none between them.
     try:
         found = asyncio.run(newest_first([Queue(one) for one in times], limit, ReadAllowance(bytes_left)))
     except ClientError:

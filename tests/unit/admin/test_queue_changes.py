@@ -115,7 +115,7 @@ async def test_one_broker_changes_and_the_others_stay() -> None:
         await cluster.create_topic("orders", 2)
         await admin.topics.change_queues("orders", read_queue_nums=5, write_queue_nums=5, brokers=["broker-b"])
         assert await numbers(admin) == {"broker-a": (2, 2), "broker-b": (5, 5)}
-        # Brokers whose numbers differ are changed alike, and nothing waits for numbers that no broker has.
+        # Brokers with different numbers get the same change, and no wait expects numbers that no broker has.
         changed = await admin.topics.update("orders", perm=4)
         assert {name: config.perm for name, config in changed.items()} == {"broker-a": 4, "broker-b": 4}
         assert await numbers(admin) == {"broker-a": (2, 2), "broker-b": (5, 5)}

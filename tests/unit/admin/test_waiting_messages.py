@@ -34,7 +34,7 @@ async def test_an_operator_ends_a_transaction_once(first: TransactionState) -> N
             await admin.transactions.end(half, first)
             with pytest.raises(BrokerError, match="a transaction ends once"):
                 await admin.transactions.end(half, other)
-            # The producer commits as well when the broker asks it.
+            # The producer also commits when the broker checks the transaction.
             answers[0] = TransactionState.COMMIT
             await cluster.advance(seconds=300)
             assert [one.body for one in await cluster.messages("orders")] == (

@@ -1,4 +1,4 @@
-"""What a load needs: cases computed by hand, and what more of something never does."""
+"""Capacity planning: cases computed by hand, and monotonicity of the results."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_a_group_for_a_hundred_thousand_messages_a_second() -> None:
     assert found.log_bytes == 3_702_857_143 * 1289
     assert found.disk_bytes_of_all == 3_702_857_143 * 1329 * 21
     assert found.disk_bytes == pytest.approx(3_702_857_143 * 1329 / 0.75, abs=2)
-    # 14 285.7 a second come in, and go to two members and one consumer group
+    # 14 285.7 messages a second arrive, and go to two members and one consumer group
     assert found.network_in_bytes_s == 18_414_286
     assert found.network_out_bytes_s == pytest.approx(3 * 18_414_286, abs=3)
     assert found.write_bytes_s == 18_985_715
-    # 4 772 982 857 327 / 1 GiB = 4445.1, and the one that is written
+    # 4 772 982 857 327 / 1 GiB = 4445.1, and the segment being written
     assert found.segments == 4447
-    # of 300 000 messages 12 343 files and one more for each of 64 queues, of 20 million keys 186
+    # 300 000 messages need 12 343 files and one more for each of 64 queues; 20 million keys need 186
     assert found.files == 4447 + 12_343 + 64 + 186
     # ten minutes of the log are 40 % of the memory, and the process wants 1 GiB
     assert found.memory_bytes == pytest.approx(100_000 / 7 * 600 * 1289 / 0.4 + (1 << 30), abs=2)

@@ -1,4 +1,4 @@
-"""Without the packages of the extra `bench` it says which one is missing and how to get it."""
+"""Without the packages of the extra `bench`, the error names the missing one and the command that installs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is, and how processes share it."""
+"""The parts of a run, and their distribution over processes."""
 
 from __future__ import annotations
 

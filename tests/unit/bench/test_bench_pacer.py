@@ -1,4 +1,4 @@
-"""Waking at a time: never early, in order, and all of them when it is closed."""
+"""Wake-ups at a time: never early, in order, and all of them on close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown: the table, rows by the second, ratios to an earlier run, a picture."""
+"""The report of a run: table, rows by the second, ratios to an earlier run, picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When messages are due: at the rate, whatever the answers do."""
+"""Due times of messages: they follow the rate, independent of the replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def all_of(tickets: Tickets, now_s: float = 0.0) -> list[float]:
 
 def test_times_follow_from_the_rate_and_not_from_the_clock() -> None:
     tickets = Tickets(100.0, rate=10, seconds=0.5)
-    # Asked early, late and very late: a server that stalls for a second does not move what is due.
+    # Asked early, late and very late: a server that stalls for a second does not move the due times.
     assert [tickets.next(now) for now in (99.0, 100.0, 105.0)] == [100.0, 100.1, 100.2]
     assert all_of(tickets, 200.0) == pytest.approx([100.3, 100.4])
 

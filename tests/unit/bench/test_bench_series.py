@@ -1,4 +1,4 @@
-"""What is counted: by the second, over processes, without the warm-up."""
+"""Figures of a run: by the second, summed over processes, without the warm-up."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_second_is_shown_as_far_as_it_is_known_and_stays_as_it_was_settled() -
     series.add([Slice(0, 1, 1, {5_000: 1})])
     assert series.at(0).latency_ms["max"] == pytest.approx(5, rel=0.001)
     series.add([Slice(number, 1, 1, {1_000: 1}) for number in range(1, 6)])
-    series.add([Slice(0, 1, 1, {9_000: 1})])  # long after: in the totals, and the second keeps what it showed
+    series.add([Slice(0, 1, 1, {9_000: 1})])  # very late: counts in the totals only; the second is unchanged
     assert series.at(0).latency_ms["max"] == pytest.approx(5, rel=0.001)
     assert series.at(0).messages == 3
     assert series.figures(6.0)["latency_ms"]["max"] == pytest.approx(9, rel=0.001)
@@ -95,7 +95,7 @@ def test_percentiles_are_those_of_all_values_however_they_were_added(
     ordered = sorted(taken_us for _, taken_us in values)
     found = series.figures(6.0)["latency_ms"]
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        # The histogram rounds the rank as its library does, so that a neighbour may be the one that is given.
+        # The histogram rounds the rank like its library, so it may return a neighbour.
         at = share * len(ordered)
         low, high = ordered[max(int(at) - 1, 0)], ordered[min(int(at) + 1, len(ordered) - 1)]
         slack = 2 * 10**-DIGITS

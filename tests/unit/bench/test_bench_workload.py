@@ -1,4 +1,4 @@
-"""Workload files of openmessaging-benchmark: what they mean here, and what is said about them."""
+"""Workload files of openmessaging-benchmark: their meaning here, and messages about them."""
 
 from __future__ import annotations
 

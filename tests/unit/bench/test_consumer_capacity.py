@@ -1,4 +1,4 @@
-"""How many consumers a load needs: cases computed by hand, queues that are too few, and the limits of figures."""
+"""Number of consumers for a load: cases computed by hand, too few queues, and the limits of figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_nodes_are_rounded_up_with_the_headroom_left_free(peak: float, headroom:
 
 
 def test_a_handler_that_only_waits_is_bound_by_the_number_of_handlers() -> None:
-    # 1000 at a time, 2 s each: 500/s, however many cores there are.
+    # 1000 in parallel, 2 s each: 500/s, for any number of cores.
     found = plan_consumers(ConsumerLoad(peak=400, cpu_ms=0.1, io_ms=1999.9, cores=8, headroom=0))
     assert (found.chosen.concurrency, found.chosen.bound_by) == (MAX_CONCURRENCY, "concurrency")
     assert found.chosen.rate == pytest.approx(500)
@@ -65,7 +65,7 @@ def test_members_without_a_queue_are_counted() -> None:
 
 def test_queues_that_are_no_multiple_of_the_members_overload_one() -> None:
     found = plan_consumers(replace(BOOKS, peak=8000, queues=3))
-    # Of three queues one member gets two: 8000 x 2/3 = 5333/s, and can take 4000.
+    # One member gets two of three queues: 8000 x 2/3 = 5333/s, but it can process 4000.
     assert (found.chosen.nodes, found.idle_members, round(found.busiest_rate)) == (2, 0, 5333)
     assert any("give the topic 4 queues" in text for text in found.warnings)
     assert not any("multiple" in text for text in plan_consumers(replace(BOOKS, peak=8000, queues=4)).warnings)

@@ -1,4 +1,4 @@
-"""What a proof finds: losses, differences, repetitions, and what it cannot know."""
+"""Findings of a proof: losses, differences, repetitions, and questions it cannot decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `benchmarks/clients.py` makes of figures."""
+"""The tables of `benchmarks/clients.py`."""
 
 from __future__ import annotations
 

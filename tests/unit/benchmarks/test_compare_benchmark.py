@@ -1,4 +1,4 @@
-"""What `benchmarks/compare.py` makes of figures, the store it fills, and options held wrong."""
+"""The tables of `benchmarks/compare.py`, the store it fills, and wrong options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
 def cells(table: str, *starts: str) -> list[str]:
-    """The cells of the row that begins with these."""
+    """Return the cells of the row that begins with `starts`."""
     rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
     return next(row for row in rows if row[: len(starts)] == list(starts))
 

@@ -1,4 +1,4 @@
-"""`benchmarks/faults/seeds.py`: which seeds it runs, what it writes down, and how it goes on."""
+"""`benchmarks/faults/seeds.py`: the seeds it runs, the lines it writes, and how it resumes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_simulations_take_turns_and_an_earlier_run_goes_on(
     assert [name for name, _ in ran[::25]][:2] == ["core", "folders"]
     assert sorted(ran) == [(name, seed) for name in ("core", "folders") for seed in range(30)]
     assert capsys.readouterr().out.splitlines()[-1].startswith("folders: 30 seeds, 0 failed, ")
-    # The last line was broken off.
+    # The last line is incomplete.
     file.write_text(file.read_text()[:-20])
     ran.clear()
     assert started("--simulations", "core,folders", "--seeds", "30") == 0

@@ -1,4 +1,4 @@
-"""What `benchmarks/spark.py` computes from what Spark reports, and what its options do when held wrong."""
+"""Computations of `benchmarks/spark.py` on Spark's reports, and wrong options."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_both_sessions_have_the_same_settings(measured) -> None:
     theirs = measured.equal_settings(ours)
     assert theirs["spark.driver.memory"] == ours["spark.driver.memory"]
     assert theirs["spark.driver.extraJavaOptions"] == ours["spark.driver.extraJavaOptions"]
-    # By the names that Spark 3.5, and Kafka's columns, have for them.
+    # The names of Spark 3.5 and of Kafka's columns.
     manager = theirs["spark.sql.streaming.checkpointFileManagerClass"]
     assert manager == "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
     assert theirs["spark.hadoop.parquet.enable.dictionary#value"] == "false"

@@ -53,20 +53,20 @@ class Peer:
         self._opaque = 0
 
     def connect(self, group: ConnectionGroup) -> Self:
-        """Connect to the broker with these connections."""
+        """Connect to the broker and join the given group of connections."""
         self.connection = Connection(group)
         self.transport = MemoryTransport(self.connection, ("127.0.0.1", self.port))
         return self
 
     def post(self, code: int, body: bytes = b"", *, oneway: bool = False, version: int = 479, **header: Any) -> int:
-        """Send a request; returns its opaque."""
+        """Send a request; return its opaque."""
         opaque, flag = self.next_opaque(), FLAG_ONEWAY if oneway else 0
         command = Command(code, opaque, flag, version=version, fields=write_header(code, **header), body=body)
         self.transport.feed(encode(command))
         return opaque
 
     def next_opaque(self) -> int:
-        """The opaque of the next request."""
+        """Return the opaque of the next request."""
         self._opaque += 1
         return self._opaque
 
@@ -75,20 +75,20 @@ class Peer:
         self.transport.feed(encode(question.reply(code, remark, {}, body)))
 
     def post_frame(self, frame: bytes) -> None:
-        """Send a frame made elsewhere."""
+        """Send an encoded frame."""
         self.transport.feed(frame)
 
     async def reply(self, opaque: int, patience_s: float = 60.0) -> Command:
-        """The reply to a request, when it comes."""
+        """Wait for the reply to a request and return it."""
         async with asyncio.timeout(patience_s):
             while (found := self.peek(opaque)) is None:
                 await asyncio.sleep(0.001)
-        # What a message sets in motion, dispatch first of all, happens in the next turn.
+        # Side effects of a message, dispatch first of all, run in the next iteration of the loop.
         await asyncio.sleep(0)
         return found
 
     def peek(self, opaque: int) -> Command | None:
-        """The reply to a request, if it is there."""
+        """Return the reply to a request, or None while there is none."""
         self._drain()
         return self._replies.pop(opaque, None)
 
@@ -110,7 +110,7 @@ class Peer:
         properties: dict[str, str] | None = None,
         **header: Any,
     ) -> int:
-        """As `send`, without waiting."""
+        """Send like `send`, without waiting."""
         text = encode_properties({"UNIQ_KEY": f"K{self._opaque}"} if properties is None else properties).decode()
         fields = {
             "producer_group": "P", "topic": topic, "default_topic": "TBW102", "default_topic_queue_nums": 4,
@@ -120,11 +120,11 @@ class Peer:
         return self.post(code, body, **fields | header)
 
     async def pull(self, topic: str, offset: int = 0, **header: Any) -> Command:
-        """Pull with its own subscription to everything."""
+        """Pull with a subscription to all tags in the request."""
         return await self.reply(self.post_pull(topic, offset, **header))
 
     def post_pull(self, topic: str, offset: int = 0, **header: Any) -> int:
-        """As `pull`, without waiting."""
+        """Pull like `pull`, without waiting."""
         fields = {
             "consumer_group": "G", "topic": topic, "queue_id": 0, "queue_offset": offset, "max_msg_nums": 32,
             "sys_flag": 4, "commit_offset": 0, "suspend_timeout_millis": 20_000, "subscription": "*",
@@ -152,7 +152,7 @@ class Peer:
         return await self.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))
 
     def create_topic(self, topic: str, queues: int = 1, **header: Any) -> Coroutine[Any, Any, Command]:
-        """Create a topic with queues to read and to write, or as the header says."""
+        """Create a topic with as many read queues as write queues, unless the header overrides them."""
         fields = {
             "topic": topic, "default_topic": "TBW102", "read_queue_nums": queues, "write_queue_nums": queues, "perm": 6,
             "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False,
@@ -160,34 +160,34 @@ class Peer:
         return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields | header)
 
     def create_group(self, group: str, **config: Any) -> Coroutine[Any, Any, Command]:
-        """Create a consumer group, with fields of its configuration as in JSON."""
+        """Create a consumer group, with fields of its JSON configuration."""
         body = json.dumps({"groupName": group} | config).encode()
         return self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
 
     async def figures(self) -> dict[str, str]:
-        """The broker's runtime info."""
+        """Return the broker's runtime info."""
         return KV_TABLE.loads((await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
 
     async def refused(self) -> dict[str, str]:
-        """How often the broker has refused something because of a limit, by the limit's name."""
+        """Return the number of refusals by each limit's name."""
         figures = await self.figures()
         return {key.removeprefix("refused_"): value for key, value in figures.items() if key.startswith("refused_")}
 
     def received(self, code: int) -> list[Command]:
-        """Requests of a code the broker has sent this peer since the last call."""
+        """Return the requests with a code that the broker has sent this peer since the last call."""
         self._drain()
         found = [command for command in self.requests if command.code == code]
         self.requests = [command for command in self.requests if command.code != code]
         return found
 
     async def question(self, code: int) -> Command:
-        """The next request of a code from the broker."""
+        """Wait for the next request with a code from the broker."""
         found: list[Command] = await until_async(lambda: self.received(code), within_s=1, every_s=0.001)
         (question,) = found
         return question
 
     def notices(self) -> int:
-        """How often this peer was notified that its group changed, since the last call."""
+        """Return how often this peer was notified that its group changed, since the last call."""
         told = self.received(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
         assert all(command.flag & FLAG_ONEWAY for command in told)
         self.requests.clear()
@@ -264,17 +264,17 @@ class Bench:
         await self.store.close()
 
     async def _written(self) -> None:
-        """Nothing is kept on disk here but the store."""
+        """The bench writes no state files; only the store is on disk."""
 
     def _changed(self, keys: set[str]) -> None:
         self.parts.send.settings_changed()
 
     def peer(self) -> Peer:
-        """A new connection."""
+        """Return a new connection."""
         return self._next_peer().connect(self._group)
 
     def early_peer(self) -> Peer:
-        """A connection that is made when the broker is opened."""
+        """Return a connection that opens when the broker opens."""
         self.early.append(self._next_peer())
         return self.early[-1]
 
@@ -283,7 +283,7 @@ class Bench:
         return Peer(self._port)
 
     def records(self, topic: str, queue_id: int = 0) -> list[Record]:
-        """Every message of a queue."""
+        """Return all messages of a queue."""
         found: list[Record] = []
         while True:
             got = read_now(self.store, topic, queue_id, len(found), 32)
@@ -292,7 +292,7 @@ class Bench:
             found += decode_records(b"".join(got.parts))
 
     def deliver_delayed(self) -> asyncio.Task[None]:
-        """Begin to deliver delayed messages; ends with the bench."""
+        """Begin to deliver delayed messages; the delivery ends with the bench."""
         task = asyncio.ensure_future(DelayScheduler(self.services).run())
         self._tasks.append(task)
         return task

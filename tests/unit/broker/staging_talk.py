@@ -1,4 +1,4 @@
-"""What tests of staged messages ask of a broker, and look at."""
+"""Requests and checks for tests of staged messages at a broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def stage(
 
 
 def decision(batch: int = 0, writer: str = "W", coordinator: str = HERE, **attempts: int) -> BatchDecision:
-    """Attempts and how many units they have at this broker."""
+    """Return a decision: attempts, and their numbers of units at this broker."""
     return BatchDecision(
         writer, batch, coordinator, [StagedAttempt(name, {HERE: count}) for name, count in attempts.items()]
     )
@@ -89,4 +89,4 @@ def waiting(bench: Bench, writer: str = "W") -> list[str]:
 
 
 until = partial(until_async, within_s=3600)
-"""Lets (virtual) time pass until something holds; the thread that syncs the log may take any amount of it."""
+"""Let virtual time pass until a condition is true; the sync thread may take any amount of it."""

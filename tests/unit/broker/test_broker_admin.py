@@ -1,4 +1,4 @@
-"""What tools ask: topics, groups, figures, configuration."""
+"""Requests of admin tools: topics, groups, figures, configuration."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Expressions that pulls, checks and heartbeats bring select messages, and wrong ones name the place."""
+"""Expressions in pulls, checks and heartbeats select messages, and the error for a wrong one names its position."""
 
 from typing import Any
 
@@ -161,7 +161,7 @@ async def test_a_pull_held_while_its_subscription_changes_loses_nothing(broker: 
         await fill(bench, 5, TAGS="5")
         assert peer.peek(asked) is None
         await peer.heartbeat("c1", "T", expression="n = 5" if kind == "SQL92" else "5", kind=kind, version=3)
-        assert bodies(await peer.reply(asked)) == [5]  # nothing came any more, and the time was over
+        assert bodies(await peer.reply(asked)) == [5]  # no new message, and the wait time was over
 
 
 async def test_retried_messages_are_judged_as_their_topic_when_configured(broker: OpenBench) -> None:
@@ -195,7 +195,7 @@ async def test_bits_in_queue_units_spare_the_look_at_records(
         assert isinstance(queue, ExtendedQueue)
         bitmaps = [queue.extension.get(queue.unit(offset)[2]).bitmap for offset in range(12)]
         want = bench.tables.filters.bloom.bitmap([entry.bloom])
-        # Before anyone had said what is wanted, there was nothing to judge by.
+        # Messages stored before the first subscription have no bits.
         assert bitmaps == [b"", b"", *[want if number > 3 else bytes(14) for number in range(10)]]
         looked_at = []
         accepted = type(entry.compiled).matches

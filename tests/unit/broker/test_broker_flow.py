@@ -134,7 +134,7 @@ async def test_a_disk_that_gives_no_room_refuses_sends_instead_of_stopping_every
 
 
 async def settle(condition: Callable[[], bool]) -> None:
-    # The files are removed by a thread, which the virtual clock knows nothing of.
+    # The files are removed by a thread, which the virtual clock does not wait for.
     for _ in range(2000):
         if condition():
             return

@@ -1,8 +1,9 @@
-"""Recorded client requests, replayed: what Apache's broker answered, ours answers, where the recording determines it.
+"""Recorded client requests, replayed: ours gives the same replies as Apache's broker where the recording determines
+them.
 
-The recordings leave out the surplus of frequent exchanges (see tests/golden/README.md), so not everything a reply
-says follows from the frames before it. `COMPARED` names what does. Two answers differ on purpose: a new group's offset
-(code 14) follows 4.9.7, and the text for a wrong queue names the topic's queues in fewer words.
+The recordings leave out the surplus of frequent exchanges (see tests/golden/README.md), so the frames before a reply do
+not determine all of its fields. `COMPARED` lists the determined fields. Two replies differ on purpose: a new group's
+offset (code 14) follows 4.9.7, and the text for a wrong queue names the topic's queues in fewer words.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ COMPARED = {
     "java-4.9.7-orderly": {310, 14, 41, 42},
 }
 FROM_AN_EMPTY_LOG = {"java-5.3.3-send"}
-"""Recordings whose physical offsets are those of a fresh store: ours has to write records of the same size."""
+"""Recordings whose physical offsets start in an empty store, so ours must write records of the same size."""
 VOLATILE = {"timestamp", "version"}
 NOT_IN_4_9 = {"transactionId", "IS_SUB_CHANGE", "IS_SUPPORT_HEART_BEAT_V2", "topicSysFlag", "groupSysFlag"}
 
@@ -57,7 +58,9 @@ def fields_of(command: Command) -> dict[str, str]:
 
 
 def comparable(name: str, code: int, sent: bytes, command: Command) -> dict[str, Any]:
-    """What of a reply the frames before it determine; the waiting queue of delays was not empty when recorded."""
+    """Return the fields of a reply that earlier frames determine; the delay queue was not empty during the
+    recording.
+    """
     fields = {key: value for key, value in fields_of(command).items() if key not in VOLATILE}
     if "4.9" in name:
         fields = {key: value for key, value in fields.items() if key not in NOT_IN_4_9}
@@ -72,14 +75,14 @@ def comparable(name: str, code: int, sent: bytes, command: Command) -> dict[str,
         shown["remark"] = command.remark
         shown["messages"] = [(record.queue_offset, record.body) for record in decode_records(command.body)]
     if code in (38, 41):
-        # Sets, in the order a Java map iterates in.
+        # Sets, in the iteration order of a Java map.
         shown["body"] = sorted(
             bytes(command.body).replace(b"]", b"[").split(b"[")[1].split(b"," if code == 38 else b",{")
         )
     if code == 351:
         shown["body"] = bytes(command.body)
     if command.code == 29 or (command.code == 1 and "queueId[" in (command.remark or "")):
-        # 4.9 has no code of its own for a parameter that cannot be.
+        # 4.9 has no code of its own for an invalid parameter.
         shown["code"] = 29
     return shown
 

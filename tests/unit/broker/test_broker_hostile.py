@@ -1,6 +1,7 @@
-"""Every request code with every field hostile, against handlers without sockets: answered or not, nothing breaks.
+"""Every request code with hostile values in every field, against handlers without sockets: no request breaks the
+broker.
 
-The quick twin of tests/fault/hostile_peers/test_hostile_requests.py, which does the same to processes.
+The quick twin of tests/fault/hostile_peers/test_hostile_requests.py, which sends the same to processes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FAMILIES = {
 
 
 async def attack(bench: Bench, code: int, outside: str, folder: Path) -> int:
-    """Send all that is hostile of a code; how many were answered."""
+    """Send all hostile requests of a code; return the number of replies."""
     peer, answered = bench.peer(), 0
     for request in hostile.requests(code, outside, SEED):
         if not hostile.small(request):
@@ -61,7 +62,7 @@ async def test_no_request_breaks_a_broker(
     outside.mkdir()
     (outside / "precious").touch()
     (tmp_path / "config").mkdir()
-    # Every state is written, and nobody pulls the plug.
+    # Every state file is written, and no power failure is simulated, so skip fsync.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     async with broker() as bench:
         assert (await bench.peer().send("kept", b"kept")).code == 0
@@ -80,7 +81,7 @@ async def test_no_request_breaks_a_broker(
 
 
 def state_has_a_form(bench: Bench, folder: Path, what: str) -> None:
-    """Nothing that was just taken keeps the tables from being written."""
+    """Check that the tables can still be written after the request."""
     try:
         StateFiles(bench.tables, folder).close()
     except Exception as error:
@@ -88,7 +89,7 @@ def state_has_a_form(bench: Bench, folder: Path, what: str) -> None:
 
 
 def state_can_be_written_and_read(bench: Bench, folder: Path, code: RequestCode) -> None:
-    """All tables have a form on the disk, from which a next start reads them."""
+    """Check that all tables can be written to the disk and read by the next start."""
     try:
         StateFiles(bench.tables, folder).close()
         tables = make_tables(replace(bench.settings), bench.store_settings, 0)

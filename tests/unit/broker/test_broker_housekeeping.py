@@ -1,4 +1,4 @@
-"""What settings make a broker do now and then: late notices, slow groups off, figures dropped, offsets stored."""
+"""Periodic work of a broker by its settings: late notices, disabled slow groups, dropped figures, stored offsets."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_registrations_and_connections_are_counted(bench: Bench, peer: Pee
     assert found["CHANNEL_ACTIVITY", "EXCEPTION"] == (1, 1)
     reply = await peer.ask(315, stats_name="CHANNEL_ACTIVITY", stats_key="CONNECT")
     assert BROKER_STATS.loads(reply.body).stats_minute.sum == 4
-    # Nothing in Apache's own broker counts these either: plug-ins do.
+    # Apache's own broker does not count these either; only plug-ins do.
     for name in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_SIZE", "DLQ_PUT_NUMS", "GROUP_GET_FALL_SIZE"):
         missing = await peer.ask(315, stats_name=name, stats_key="Owner@T@G@SEND_SUCCESS")
         assert missing.remark == f"The stats <{name}> <Owner@T@G@SEND_SUCCESS> not exist"
@@ -213,7 +213,7 @@ async def test_groups_far_behind_lose_their_permission(broker: OpenBench, caplog
         assert "consumerFallbehindThreshold=10000" in caplog.text
         refused = await peer.pull("T", 1)
         assert (refused.code, refused.remark) == (16, "subscription group no permission, G")
-        # An operator lets it go on; what it read before does not count again.
+        # An operator enables the group again; its earlier reads do not count again.
         bench.tables.groups.put(SubscriptionGroupConfig("G"), 2)
         bench.parts.housekeeping.protect()
         assert bench.tables.groups.get("G").consume_enable
@@ -248,7 +248,7 @@ def test_what_broadcast_consumers_have_reached_never_falls_and_the_slowest_count
     assert sorted(kept.sweep(3000, lambda group, client: False, **ages)) == [
         ("G@broadcast", "T", 0, 5), ("G@broadcast", "T", 1, 4),
     ]  # fmt: skip
-    # One that is gone counts for two minutes, one that is there for five.
+    # A closed queue counts for two minutes, an open one for five.
     assert kept.sweep(125_000, lambda group, client: client == "b", **ages) == [
         ("G@broadcast", "T", 0, 9), ("G@broadcast", "T", 1, 4),
     ]  # fmt: skip
@@ -282,7 +282,7 @@ async def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_
     bench.parts.housekeeping.commit_broadcasts()
     assert bench.tables.offsets.queues("G@broadcast", "T") == {0: 3}
     assert GROUP_LIST.loads((await peer.ask(300, topic="T")).body) == ["G"], "it is no group of its own"
-    # A client that is new to the proxy begins where the slowest is; one that comes from it, where it was.
+    # A client new to the proxy begins at the slowest position. One that comes from the proxy resumes at its own.
     told = await proxy.pull("T", -1, **PROXY)
     assert (told.code, told.remark, read_reply(11, told).next_begin_offset) == (21, "OFFSET_RESET", 3)
     assert (await proxy.pull("T", 4, **PROXY)).code == 0

@@ -1,4 +1,4 @@
-"""Answers that grow with what there is are made in slices, others being served in between."""
+"""Replies that grow with the data are built in slices, and other requests are served in between."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ASKED: dict[str, tuple[int, bytes, dict[str, Any]]] = {
 
 
 def fill(bench: Bench) -> None:
-    """Have many of everything."""
+    """Create many topics, groups and messages."""
     tables, connection = bench.tables, bench.peer().connection
     tables.topics.put_all([TopicConfig(f"T{n}", 1, 1) for n in range(MANY)] + [TopicConfig("W", MANY, MANY)], 1)
     tables.groups.put_all([SubscriptionGroupConfig(f"G{n}") for n in range(MANY)], 1)
@@ -71,7 +71,7 @@ async def test_a_large_answer_is_made_in_slices(broker: OpenBench, kind: str, mo
     async with broker(max_groups_per_connection=1_000_000) as bench:
         fill(bench)
         whole = await bench.peer().ask(code, body, **header)
-        # Every slice is over at once: whatever may rest does.
+        # Every slice ends immediately, so all work that can pause does.
         monkeypatch.setattr(turns, "SLICE_S", 0.0)
         peer, other = bench.peer(), bench.peer()
         asked, waited = peer.post(code, body, **header), 0

@@ -1,4 +1,4 @@
-"""Requests that take long are bounded, read aside, or done a little at a time."""
+"""Slow requests are bounded, decoded on the side thread, or processed in slices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def refused(peer: Peer, code: int, body: bytes, remark: str, **header: Any
 
 @pytest.fixture
 def aside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is done aside, in order."""
+    """Record the names of functions run on the side thread, in order."""
     done: list[str] = []
     run = type(ASIDE).run
 
@@ -81,7 +81,7 @@ async def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(bench:
         peer.post(RequestCode.HEART_BEAT, heartbeat(1)),
         peer.post(code, client_id="c", producer_group="P0"),
     ]
-    # Others wait for none of them.
+    # Other requests wait for none of them.
     said = other.post(RequestCode.HEART_BEAT, heartbeat(0, [consumer("H", "*")]))
     assert other.peek(said).code == ResponseCode.SUCCESS
     assert peer.peek(asked[1]) is None
@@ -90,7 +90,7 @@ async def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(bench:
     clients = bench.tables.clients
     assert sorted(clients.producers) == sorted(f"P{n}" for n in range(400) if n not in (0, 7))
     assert sorted(clients.consumers) == sorted({f"G{n}" for n in range(200)} - {"G7"} | {"H"})
-    # Nothing is under way any more.
+    # No request is in progress any more.
     assert peer.peek(peer.post(code, client_id="c", producer_group="P9")).code == ResponseCode.SUCCESS
     assert "P9" not in clients.producers
 

@@ -1,4 +1,4 @@
-"""Hostile names at every door of a broker: refused, nothing is kept, nothing on the disk moves."""
+"""Hostile names in every request of a broker: refused, not stored, and no file changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE = ("/etc", "..", "../../outside", "a\nb", "\x1b[2J", "\0", "x" * 1_000_0
 
 
 def kept(bench: Bench) -> str:
-    """Everything the state files would hold."""
+    """Return the contents of all state files."""
     tables = bench.tables
     return json.dumps(
         [
@@ -146,7 +146,7 @@ async def test_offsets_are_copied_to_groups_that_are_or_may_come_to_be(bench: Be
     assert sorted(tables.groups.all()) == before
     assert await clone("fresh") == 0
     assert tables.offsets.committed("fresh", "T", 0) == 7
-    assert sorted(tables.groups.all()) == before  # as at Apache's, it comes to be when it is first used
+    assert sorted(tables.groups.all()) == before  # like at Apache's, first use creates it
     tables.groups.auto_create = False
     assert await clone("later") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert tables.offsets.committed("later", "T", 0) is None

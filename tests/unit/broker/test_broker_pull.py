@@ -222,7 +222,7 @@ async def test_what_waits_has_its_message_in_the_turn_that_writes_the_unit(bench
     waiting = peer.post_pull("T", 1, sys_flag=SUBSCRIPTION | SUSPEND)
     await asyncio.sleep(0.01)
     bench.peer().post_send("T", b"new")
-    await asyncio.sleep(0)  # one turn of the loop
+    await asyncio.sleep(0)  # one iteration of the loop
     reply = peer.peek(waiting)
     assert place(reply) == (0, "FOUND", 2, 0, 2)
     assert [record.body for record in decode_records(reply.body)] == [b"new"]
@@ -247,7 +247,7 @@ async def test_a_crowd_that_waits_for_many_queues_is_answered_a_few_in_each_turn
         served += now
         turns += 1
         assert turns < 100
-    # Each turn's replies to one peer leave together.
+    # The replies of one loop iteration to one peer leave together.
     assert peer.transport.writes - writes <= turns
 
 
@@ -262,7 +262,7 @@ async def test_a_pull_whose_peer_is_lost_before_it_looks_again_is_forgotten(benc
     for queue in range(WAKES_PER_TURN + 1):
         sender.post_send("Q", queue_id=queue)
     await asyncio.sleep(0)
-    peer.transport.lose()  # woken, and not yet served: those of the other peer came first
+    peer.transport.lose()  # woken, but served after the other peer's polls
     await asyncio.sleep(0.01)
     assert (await sender.pull("Q", 0, queue_id=WAKES_PER_TURN)).code == 0
     assert bench.store.arrived("Q", WAKES_PER_TURN).waiting == 0

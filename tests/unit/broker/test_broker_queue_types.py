@@ -1,4 +1,4 @@
-"""Topics whose queues are not plain ones: inner batches of BatchCQ topics, light queues."""
+"""Topics with special queues: inner batches of BatchCQ topics, light queues."""
 
 from __future__ import annotations
 

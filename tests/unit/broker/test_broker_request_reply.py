@@ -50,7 +50,7 @@ async def test_without_storing_the_answer_has_no_place(broker) -> None:
 
 
 async def test_a_reply_waits_for_the_first_heartbeat_of_the_requester(bench) -> None:
-    """Go's client asks at once and sends its first heartbeat a second later."""
+    """Go's client sends the request immediately and its first heartbeat a second later."""
     asker, replier = bench.peer(), bench.peer()
     opaque = replier.post_send(TOPIC, b"yes", code=V2, properties=REPLY)
     await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Settings changed by request: judged whole, kept whole, or refused with nothing changed (25)."""
+"""Settings changed by request (25): checked and stored as a whole, or refused without any change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def update(peer: Peer, text: str | bytes) -> Command:
 
 
 async def keep(peer: Peer, text: str) -> Command:
-    """Ask for settings to be written for the next start."""
+    """Request that settings be written for the next start."""
     fields = {AT_NEXT_START: "true"}
     opaque = peer.next_opaque()
     peer.post_frame(encode(Command(RequestCode.UPDATE_BROKER_CONFIG, opaque, fields=fields, body=text.encode())))
@@ -81,7 +81,7 @@ async def test_what_a_start_would_refuse_is_refused_and_nothing_is_set(
 ) -> None:
     async with broker(broker_config_path=str(tmp_path / "broker.conf")) as bench:
         peer, before = bench.peer(), state(bench)
-        # A good value in front does not get in either.
+        # A good value before the bad one is not applied either.
         reply = await update(
             peer, b"minInSyncReplicas=3\nmaxMsgsNumBatch=7\n" + (text if isinstance(text, bytes) else text.encode())
         )
@@ -92,7 +92,7 @@ async def test_what_a_start_would_refuse_is_refused_and_nothing_is_set(
 
 
 async def test_what_a_start_alone_reads_is_written_for_the_next_one(broker: OpenBench, tmp_path: Path) -> None:
-    """The refusal names the way, and later changes of other settings keep what waits for the start."""
+    """The refusal names the way, and later changes of other settings preserve values that wait for the start."""
     file = tmp_path / "broker.conf"
     async with broker(broker_config_path=str(file)) as bench:
         peer = bench.peer()
@@ -172,7 +172,7 @@ async def test_who_sends_back_what_was_shown_changes_nothing_but_what_differs(
         assert bench.settings.region_id == "east"
         assert "secret" in bench.settings.socks_proxy_config
         written = parse_properties((tmp_path / "broker.conf").read_text())
-        assert "secret" in written["socksProxyConfig"]  # the file is the server's own
+        assert "secret" in written["socksProxyConfig"]  # the file belongs to the server
         assert "secret" not in repr(bench.settings)
 
 
@@ -263,7 +263,7 @@ async def test_no_interval_makes_a_broker_spin(broker: OpenBench) -> None:
             await check()
 
         StoreProbe(bench.store).cleaner.check_space = counted
-        # Time passes here only when nobody has anything to do.
+        # Virtual time passes only when no task is ready.
         await asyncio.sleep(1)
         assert 0 < checks[0] <= 120
         assert (await bench.peer().send("T")).code == 0

@@ -1,4 +1,4 @@
-"""What tools ask beyond topics and groups: members' answers, resets of both kinds, queue units, time spans."""
+"""Further requests of tools: members' replies, resets of both kinds, queue units, time spans."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_members_are_notified_of_a_reset_when_that_is_configured(broker: O
         assert (await tool.ask(222, **common)).code == 206
         await consumer.heartbeat("c1", "T")
         reply = await tool.ask(222, **common)
-        # Without force an offset only goes back.
+        # Without force, a reset only lowers an offset.
         table = {queue(0): 0, queue(1): 0, queue(2): 0, queue(3): 0}
         assert OFFSET_TABLE.loads(reply.body) == table
         told = await consumer.question(220)
@@ -171,7 +171,7 @@ async def test_what_a_group_should_be_set_to(bench: Bench) -> None:
 
     assert await correction("A") == {0: 3, 1: 7}
     assert await correction("A", "B,C") == {0: 5, 1: 9}
-    # Groups left out do not count, and a group behind all others shows it.
+    # Excluded groups do not count, and a group behind all others is reported.
     assert await correction("B", "B") == {0: (1 << 63) - 1, 1: 7}
     assert offsets.committed("B", "T", 0) == 3
 
@@ -273,7 +273,7 @@ async def test_nothing_can_be_recalled(bench: Bench) -> None:
     assert reply.fields == {"MSG_REGION": "DefaultRegion"}
 
 
-# Groups whose members disagree
+# Groups with different subscriptions of members
 
 
 async def test_members_that_subscribe_different_things_are_found(

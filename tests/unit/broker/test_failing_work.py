@@ -1,4 +1,4 @@
-"""Work of a broker that fails in the middle: who waited gets an answer, and the others are served."""
+"""Failures in the middle of a broker's work: waiting clients get an error reply, and other requests are served."""
 
 from __future__ import annotations
 

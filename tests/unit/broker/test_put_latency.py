@@ -1,4 +1,4 @@
-"""How long puts take: samples, classes, percentiles, the figures of request 28."""
+"""Durations of puts: samples, classes, percentiles, the figures of request 28."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_the_broker_shows_how_long_its_puts_took(bench: Bench, peer: Peer)
         found: dict[str, str] = await peer.figures()
         return found
 
-    # The first message makes the topic; the short way is that of those behind it.
+    # The first message creates the topic; later ones take the fast path.
     await peer.send("T")
 
     def slow(plain: Callable[..., Any]) -> Callable[..., Any]:

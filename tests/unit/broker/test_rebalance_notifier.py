@@ -1,4 +1,4 @@
-"""Members of a group hear that others came or went: a few at once, thousands without a storm."""
+"""Members of a group are notified of changes: a few immediately, thousands without a storm."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_chan
     told = sum(member.told for member in members)
     assert told < 20 * len(members)
     assert max(turns[:-1]) <= NOTICES_PER_TURN
-    assert members[-1].told >= 1  # notified after it had joined, as everyone was
+    assert members[-1].told >= 1  # notified after it had joined, like every member
     before = [member.told for member in members]
     began = loop.time()
     notifier.notify("G")
@@ -76,7 +76,7 @@ async def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_chan
 
 
 class Unread(dict[Any, Any]):
-    """A table that is not looked through."""
+    """A table whose iteration fails the test."""
 
     def values(self) -> Any:
         raise AssertionError("looked through all members")
@@ -91,7 +91,7 @@ def heartbeat(table: ClientTable, number: int, expression: str = "*", connection
 
 
 def shown(group: ConsumerGroup) -> bool:
-    """Whether there is something new to show, which then is not new any more."""
+    """Whether there is a new change; it then counts as shown."""
     new_conflict, group.new_conflict = group.new_conflict, False
     return new_conflict
 

@@ -1,4 +1,4 @@
-"""The broker's tables on disk when one of them cannot be written, or one of its files cannot be read."""
+"""The broker's tables on disk when one table cannot be written, or one file cannot be read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_group_nobody_can_write_down_keeps_no_other_change_from_the_disk
         with pytest.raises(StoreError, match=r"no text can be made of .*deep.*lost when the broker stops"):
             await one.files.settled()
         assert one.troubles == ["state file subscriptionGroup.json"]
-        # Everything else goes on: topics, other groups, offsets.
+        # All other tables are still written: topics, other groups, offsets.
         one.tables.topics.put(TopicConfig("orders", 4, 4), 2)
         await one.files.settled()
         assert "orders" in one.text("topics.json")["topicConfigTable"]
@@ -119,7 +119,7 @@ async def test_a_full_disk_answers_who_waits_and_is_written_to_when_it_has_space
         with pytest.raises(StoreError, match=r"topics\.json cannot be written .*free space.*the change counts now"):
             await one.files.settled()
         assert one.troubles == ["state file topics.json"]
-        # A table whose file can be written does not wait for one whose file cannot.
+        # A table with a writable file does not wait for one without.
         one.tables.groups.put(SubscriptionGroupConfig("G"), 2)
         await one.files.settled()
         assert "G" in one.text("subscriptionGroup.json")["subscriptionGroupTable"]

@@ -24,7 +24,7 @@ class Limit:
 
 
 class Waits:
-    """Coroutines that wait for nothing until their time is up."""
+    """Coroutines that wait until their time."""
 
     def __init__(self) -> None:
         self.deadlines = TimerHeap()

@@ -1,4 +1,4 @@
-"""What a producer and a test say to a broker about transactions."""
+"""Requests of a producer and of a test about transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
 
 class Sent(NamedTuple):
-    """What a producer knows of its half message."""
+    """A producer's identifiers of its half message."""
 
     key: str
     place: int
@@ -51,7 +51,7 @@ async def end(peer: Peer, sent: Sent, outcome: int, **more: Any) -> Any:
 
 
 def questions(peer: Peer) -> list[tuple[Sent, Any, Any]]:
-    """The checks a producer got since last asked: what it would answer with, the header, the message."""
+    """Return the checks a producer got since the last call: the answer's identifiers, the header, the message."""
     asked = peer.received(39)
     assert all(command.flag & FLAG_ONEWAY for command in asked)
     found = []

@@ -1,4 +1,4 @@
-"""Supervised broker processes that end when a test says so, in virtual time."""
+"""Supervised fake broker processes whose end a test decides, in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tianzhou.testing.clock import VirtualClock, run
 
 @dataclass
 class FakeProcess:
-    """A process that ends when the test says so."""
+    """A process that ends when the test ends it."""
 
     order: BrokerOrder
     pid: int

@@ -17,7 +17,7 @@ def parse(args: list[str]) -> None:
     """
     command: Any = typer.main.get_command(whole_app())
     context = command.make_context("tianzhou", list(args))
-    # A family may run by its options alone, as `broker` does; then no word is left.
+    # A command group may run with options only, like `broker`; then no word is left.
     while hasattr(command, "resolve_command") and (left := [*context._protected_args, *context.args]):
         name, command, args = command.resolve_command(context, left)
         context = command.make_context(name, list(args), parent=context)

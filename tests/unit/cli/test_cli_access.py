@@ -1,4 +1,4 @@
-"""Commands about users and policies: what they hand on, what they print, and where passwords come from."""
+"""Commands about users and policies: their requests, their output, and sources of passwords."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET = "s3cret-of-alice"
 
 
 class Cluster:
-    """Stands for a cluster; `calls` are what it was asked."""
+    """A fake cluster; `calls` are the requests it got."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""`serve --brokers N`: how many, which ports, which topics where, and when a broker is started again."""
+"""`serve --brokers N`: number, ports, topics, and restarts of brokers."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ NAMES = ["broker-a", "broker-b", "broker-c"]
         (None, 1, 8, 1),
         (None, 3, 8, 3),
         ("auto", 1, 8, 8),
-        ("auto", 3, 2, 3),  # the folder came from a larger machine
+        ("auto", 3, 2, 3),  # the folder comes from a larger machine
         ("auto", 1, 500, MOST_BROKERS),
         ("1", 1, 8, 1),
         ("4", 2, 2, 4),
-        ("1", 3, 8, 1),  # refused by the folder, which knows whose messages would be left
+        ("1", 3, 8, 1),  # refused by the folder, which names the brokers it would lose
     ],
 )
 def test_how_many_brokers(option: str | None, present: int, cores: int, count: int) -> None:
@@ -68,13 +68,13 @@ def test_the_first_broker_has_the_base_and_the_others_what_is_free_above() -> No
     assert plan(1) == [10_911]
     assert plan(4) == [10_911, 10_915, 10_919, 10_923]
     assert plan(3, busy=frozenset({10_913})) == [10_911, 10_916, 10_920]
-    assert plan(2, busy=frozenset({10_911})) == [10_911, 10_915]  # who starts it learns that its port is taken
+    assert plan(2, busy=frozenset({10_911})) == [10_911, 10_915]  # the starter gets an error about the busy port
     assert plan(2, base=9874) == [9874, 9879]  # the name server has 9876
 
 
 def test_ports_stay_as_long_as_the_base_does() -> None:
     saved = {"broker-a": 10_911, "broker-b": 10_920, "broker-c": 10_915}
-    busy = frozenset(range(10_900, 10_930))  # by the brokers themselves, say, that are just ending
+    busy = frozenset(range(10_900, 10_930))  # for example by the same brokers, about to exit
     assert plan(3, saved=saved, busy=busy) == [10_911, 10_920, 10_915]
     assert plan(4, saved=saved) == [10_911, 10_920, 10_915, 10_924]
     assert plan(3, base=20_000, saved=saved) == [20_000, 20_004, 20_008]
@@ -123,7 +123,7 @@ def test_who_has_served_for_a_while_is_forgiven() -> None:
     assert restarts.count == 105
 
 
-# --- topics --------------------------------------------------------------------------------------------------
+# already created at the first request
 
 
 def topics(*names: str) -> dict[str, TopicConfig]:
@@ -136,7 +136,7 @@ def test_a_topic_made_on_one_broker_is_wanted_on_the_others() -> None:
         assert shared.registered(name, topics("TBW102", name)) == {}
     missing = shared.registered("broker-b", topics("TBW102", "broker-b", "orders"))
     assert missing == {"broker-a": [TopicConfig("orders", 4, 4)], "broker-c": [TopicConfig("orders", 4, 4)]}
-    assert shared.registered("broker-b", topics("TBW102", "broker-b", "orders")) == {}  # they have been asked once
+    assert shared.registered("broker-b", topics("TBW102", "broker-b", "orders")) == {}  # A topic created again is new.
     assert shared.registered("broker-a", topics("TBW102", "broker-a", "orders")) == {}
 
 

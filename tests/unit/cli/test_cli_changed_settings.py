@@ -1,4 +1,6 @@
-"""Whatever a running server takes, its next start takes, too; whatever that would refuse, the server refuses."""
+"""Every setting that a running server accepts, its next start accepts; every setting that a start refuses, a server
+refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as a whole: help, printing of settings, exit codes, what is imported when."""
+"""The command line as a whole: help, printed settings, exit codes, imports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A broker with nothing on it."""
+    """Yield a cluster with an empty broker."""
     with Cluster(virtual=False) as one:
         yield one
 
@@ -144,7 +144,7 @@ def test_settings_printed_are_those_of_the_file(tmp_path: Path, run: Run) -> Non
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=of-the-file\n")
     assert "brokerName=of-the-file\n" in run("broker", "-c", str(conf), "-m")[1]
-    # What is printed is itself a file that can be read.
+    # The printed settings are themselves a valid file.
     conf.write_text(run("broker", "-c", str(conf), "-p")[1])
     assert run("broker", "-c", str(conf), "-m")[2] == ""
 
@@ -186,7 +186,7 @@ def test_nothing_is_imported_that_is_not_needed() -> None:
 
 
 def modules_of(*words: str) -> set[str]:
-    """What a process has imported that has run the command line."""
+    """Return the modules that a process has imported after running a command line."""
     program = f"sys.argv = ['tianzhou', *{words!r}]; from tianzhou.cli import main; sys.exit = print; main.main()"
     return modules_after(program)
 
@@ -221,7 +221,7 @@ def test_help_imports_what_it_prints(words: tuple[str, ...], own: set[str]) -> N
     assert not loaded & HEAVY
 
 
-# The only one of its kind: what a command needs of the machine is mostly what it imports.
+# The only test of this kind: imports dominate the run time of a command.
 def test_a_command_imports_the_nouns_it_asks_for(cluster: Cluster) -> None:
     loaded = modules_of("topic", "list", "-n", cluster.namesrv_addr)
     nouns = {name.rpartition(".")[2] for name in loaded if name.startswith("tianzhou.admin.")}
@@ -243,7 +243,7 @@ def test_a_command_imports_the_nouns_it_asks_for(cluster: Cluster) -> None:
 def test_a_server_imports_what_every_server_needs() -> None:
     loaded = modules_after("import tianzhou.embedded")
     assert not loaded & (HEAVY - {"asyncio", "concurrent.futures", "msgspec", "orjson", "ssl", "typing_extensions"})
-    # SQL92, files of access control, members of groups and a check of the store come with what asks for them.
+    # SQL92, access control files, group members and store checks are imported only by the commands that use them.
     assert not loaded & {"yaml", "tianzhou.filter.parser", "tianzhou.replication.dledger", "tianzhou.store.offline"}
 
 
@@ -252,4 +252,4 @@ def test_help_comes_at_once() -> None:
     modules_after("sys.argv = ['tianzhou', '--help']; from tianzhou.cli import main; sys.exit = print; main.main()")
     took = time.monotonic() - began
     print(f"--help {took:.2f} s")
-    assert took < 5  # 0.5 s is wanted; timed claims belong to benchmarks
+    assert took < 5  # the target is 0.5 s; benchmarks check times

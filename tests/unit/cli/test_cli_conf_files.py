@@ -1,4 +1,4 @@
-"""broker.conf and namesrv.conf as RocketMQ's users write them, and what a broker makes of them."""
+"""broker.conf and namesrv.conf in the style of RocketMQ's users, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_rocketmq_derives_is_derived(conf) -> None:
     broker, store, _ = broker_settings(path, "127.0.0.1:9876")
     assert store.ha_listen_port == 20912
     assert store.store_path_commit_log == "relative/store/commitlog"
-    assert broker.broker_config_path == str(path)  # hot changes go to the file they came from
+    assert broker.broker_config_path == str(path)  # changes at run time go to the same file
     assert broker.namesrv_addr == "127.0.0.1:9876"
     assert broker_settings(None, "")[0].broker_config_path.endswith("store/config/broker.properties")
 

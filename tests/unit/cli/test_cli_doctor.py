@@ -1,4 +1,4 @@
-"""`tianzhou doctor`: what it prints, how it ends, and that it waits for nobody for long."""
+"""`tianzhou doctor`: its output, its exit codes, and its time limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever sets a key that changes nothing here gets a line about it, once per reason; nobody else is."""
+"""A start with an ignored setting prints one line for each reason; other starts print none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_one_line_per_reason_names_the_keys(conf: Any, capsys: pytest.CaptureFix
 
 
 def test_defaults_written_out_are_no_reason_for_a_word(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    # As updateBrokerConfig leaves the file: every key in it.
+    # updateBrokerConfig leaves a file with every key.
     shown = dump(BrokerSettings(), StoreSettings())
     del shown["brokerName"]
     path = conf(format_properties(shown))

@@ -1,4 +1,4 @@
-"""What people and programs see: tables, fields, JSON, times, bodies."""
+"""Output for people and for programs: tables, fields, JSON, times, bodies."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_texts_of_several_lines_keep_them(capsys: pytest.CaptureFixture[str]) ->
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that pretends to be a terminal."""
 
     encoding = "utf-8"  # type: ignore[assignment]
 
@@ -164,7 +164,7 @@ def test_a_stranger_cannot_colour_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
     output.print_rows(("name",), [("\x1b[31mred",)], Output.text)
-    assert terminal.getvalue().count("\x1b") == 2  # the head's own
+    assert terminal.getvalue().count("\x1b") == 2  # both of the head
 
 
 @pytest.mark.parametrize(

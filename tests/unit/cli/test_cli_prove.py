@@ -1,4 +1,4 @@
-"""`tianzhou prove`: what it prints and refuses. The proof itself is in tests/scenario/test_proof.py."""
+"""`tianzhou prove`: its output and refusals. The proof itself is in tests/scenario/test_proof.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def outcome(*, slave: str, consumed: str = "kmn", acknowledged: str = "kmn") -> 
 
 @pytest.fixture
 def proving(monkeypatch: pytest.MonkeyPatch) -> Callable[[ProofOutcome], list[ProofPlan]]:
-    """Has the next proof end as it should, and notes what was to be proved."""
+    """Return a function that sets the outcome of the next proof and returns the list of started proofs."""
 
     def prepare(ended: ProofOutcome) -> list[ProofPlan]:
         asked: list[ProofPlan] = []

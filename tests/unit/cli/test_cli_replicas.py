@@ -1,4 +1,4 @@
-"""`serve --replicas N`: members, their ports and settings, the folder, and what is refused."""
+"""`serve --replicas N`: members, their ports and settings, the folder, and refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ports(base: int = 10_911, *, busy: frozenset[int] = frozenset(), count: int 
 def test_members_listen_for_clients_for_each_other_and_share_no_port() -> None:
     assert ports() == {"n0": 10_911, "n1": 10_915, "n2": 10_919}
     assert GROUP.ports_of(10_911) == (10_911, 10_909, 10_912, 10_910)
-    # Somebody has a port that the second member would speak to the others at.
+    # Another process has the port that the second member would use for its peers.
     assert ports(busy=frozenset({10_914})) == {"n0": 10_911, "n1": 10_917, "n2": 10_921}
 
 

@@ -1,4 +1,4 @@
-"""`serve --console`: what is said before anything is started."""
+"""`serve --console`: messages before the first process starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tianzhou.remoting.tls import TlsSettings
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Names of packages that are there besides those that are; to be changed by a test."""
+    """Patch the set of installed packages; a test may change it."""
     found = {"nicegui", "argon2"}
     real = importlib.util.find_spec
 
@@ -72,7 +72,7 @@ def try_to_log_in(url: str) -> None:
 
 
 def wrong_password(err: str) -> str:
-    """The logger of the line about it; every line has to be an object."""
+    """Return the logger of the password line; every line must be a JSON object."""
     lines = [json.loads(line) for line in err.splitlines()]
     (found,) = [line for line in lines if line["message"].startswith("wrong password for mallory")]
     return str(found["logger"])
@@ -83,7 +83,7 @@ def test_a_console_logs_an_object_a_line(tmp_path: Path) -> None:
     with Tianzhou(tmp_path, "console", "--port", 0, "-o", "json", "--login", "--log-format", "json") as console:
         try_to_log_in(console.ready()["url"])
         assert wrong_password(console.err) == "tianzhou.console.login"
-        assert json.loads(console.err.splitlines()[0])["level"] == "WARNING"  # passwords pass in the clear
+        assert json.loads(console.err.splitlines()[0])["level"] == "WARNING"  # passwords are sent unencrypted
         assert console.interrupt()[0] == 0
 
 

@@ -1,4 +1,4 @@
-"""`tianzhou broker --promote` and `--allow-cut`: what an operator does with a slave that has halted."""
+"""`tianzhou broker --promote` and `--allow-cut`: an operator's actions on a halted slave."""
 
 from __future__ import annotations
 

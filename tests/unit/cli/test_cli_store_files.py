@@ -1,4 +1,4 @@
-"""`store dump|check|repair|export|import` on whole, damaged and odd folders."""
+"""`store dump|check|repair|export|import` on intact, damaged and unusual folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SENT = 25
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with 25 messages, stopped cleanly."""
+    """Return a data folder with 25 messages, stopped cleanly."""
     data = tmp_path_factory.mktemp("written") / "data"
 
     async def main() -> None:
@@ -35,7 +35,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(written: Path, tmp_path: Path) -> Path:
-    # The files are long and nearly empty.
+    # The files are long and sparse.
     subprocess.run(["cp", "-a", "--sparse=always", written, tmp_path / "data"], check=True)
     return tmp_path / "data"
 
@@ -66,7 +66,7 @@ def test_a_store_that_was_stopped_cleanly_is_sound(data: Path, run) -> None:
     assert report["sound"] is True
     assert report["problems"] == []
     assert report["records"] == SENT
-    assert run("check", data / "store")[0] == 0  # the store itself may be named as well
+    assert run("check", data / "store")[0] == 0  # the store's own path works, too
 
 
 def test_damage_is_found_and_named(data: Path, run) -> None:
@@ -91,7 +91,7 @@ def test_damage_is_repaired_and_what_was_there_is_kept(data: Path, run) -> None:
     assert "nothing was changed; --apply does it" in err
     steps = json.loads(run("repair", data, "-o", "json")[1])["steps"]
     assert [line.removeprefix("would do: ") for line in out.splitlines()] == steps
-    assert run("check", data)[0] == 1  # nothing was changed
+    assert run("check", data)[0] == 1  # the check did not repair
     code, out, err = run("repair", data, "--apply")
     assert (code, out.splitlines()[-1]) == (0, "sound  true")
     assert out.splitlines()[:-1] == [f"done: {step}" for step in steps]
@@ -142,7 +142,7 @@ async def test_a_folder_in_use_is_noted_and_read(tmp_path: Path, run) -> None:
     settings = EmbeddedSettings(tmp_path / "data", namesrv_port=0, broker_port=0)
     async with EmbeddedServer(settings) as server, Producer("tests", server.namesrv_address) as producer:
         await producer.send(Message("orders", b"one"))
-        # The command has an event loop of its own kind of life: in a thread, as another process would.
+        # The command runs its own event loop, so start it in a thread, like another process.
         code, out, err = await asyncio.to_thread(run, "dump", tmp_path / "data", "-o", "json")
         assert (code, len(lines(out)), err) == (0, 1, "")
         _, _, err = await asyncio.to_thread(run, "check", tmp_path / "data")

@@ -12,7 +12,7 @@ from tianzhou.cli.gc_freeze import WHOLE_BYTES, WHOLE_S, FrozenObjects, collect_
 
 
 class Ring:
-    """Something that only the collector can free."""
+    """An object in a reference cycle, which only the collector can free."""
 
     def __init__(self) -> None:
         self.me: Ring | None = self
@@ -20,7 +20,7 @@ class Ring:
 
 @pytest.fixture
 def memory() -> list[int | None]:
-    """Private memory of the process in bytes."""
+    """Return the private memory of the process in bytes."""
     return [100 << 20]
 
 
@@ -115,7 +115,7 @@ def test_small_collections_change_nothing(seconds: list[float]) -> None:
 
 def test_a_start_is_looked_through_seldom_and_what_comes_after_it_as_ever() -> None:
     before = gc.get_threshold()
-    gc.collect()  # a command that another test ran in this process has been collected seldom, too
+    gc.collect()  # garbage of a command in an earlier test
     collections = [0]
 
     def count(phase: str, about: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Servers as a service manager and a log collector see them: JSON lines, levels changed while they run, notices."""
+"""Servers under a service manager and a log collector: JSON lines, log levels changed at run time, notifications."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def store(folder: Path, *words: object) -> None:
 
 
 def read(namesrv: str) -> list[tuple[str, bytes]]:
-    """Broker and body of each message of the topic."""
+    """Return broker and body of each message of the topic."""
     found = []
     with sync.PullConsumer("reader", namesrv) as consumer:
         for queue in consumer.queues("orders"):

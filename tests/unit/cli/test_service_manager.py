@@ -1,4 +1,4 @@
-"""What a server says to systemd, and that it goes on where nobody listens."""
+"""A server's notifications to systemd, and its operation without a listener."""
 
 from __future__ import annotations
 

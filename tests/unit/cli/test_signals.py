@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of what a command does, wherever the interpreter happens to be."""
+"""Ctrl-C in the middle of a command, at any place of the interpreter."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LIMIT_S = 20.0
 
 
 class Interrupted:
-    """Is interrupted while it is taken away, where Python prints errors and goes on."""
+    """An object whose finalizer is interrupted, where Python prints the error and continues."""
 
     def __del__(self) -> None:
         signal.raise_signal(signal.SIGINT)
-        # Where the handler runs, should it not have run yet.
+        # The place where the handler runs, in case it has not run yet.
         time.sleep(0)
 
 
@@ -97,7 +97,7 @@ def test_other_errors_that_python_ignores_are_shown(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_a_library_logs_of_an_interruption_is_shown_to_nobody() -> None:
-    # In a process of its own: the watchdog of an interruption ends the process that goes on after it.
+    # Use a separate process: the watchdog of an interruption ends a process that continues.
     work = """
 import logging, signal, time
 from tianzhou.cli.children import interruptible

@@ -1,4 +1,4 @@
-"""A consumer's dispatcher without a network, on a loop whose time takes none."""
+"""A consumer's dispatcher without a network, on a loop with virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def message(offset, queue_id=0, topic="T"):
 
 
 class LoopClock:
-    """The time of the loop."""
+    """The clock of the loop."""
 
     def monotonic(self):
         return asyncio.get_running_loop().time()
@@ -31,7 +31,7 @@ class LoopClock:
 
 
 class DispatchBench:
-    """A dispatcher of topic T's messages; `away` takes what is not consumed."""
+    """A dispatcher of topic T's messages; `away` receives messages that were not consumed."""
 
     def __init__(
         self, dispatcher, handler, away, *, batch_size=1, hooks=(), orderly=False, options=None, own=PLAIN,
@@ -60,12 +60,12 @@ class DispatchBench:
         return ProcessQueue(MessageQueue("T", "b", queue_id), 0, limits or PullLimits(), 0)
 
     def put(self, pq, *offsets):
-        """Have a pull bring messages."""
+        """Add messages as a pull does."""
         self.consuming.put(pq, pq.take_in([message(n, pq.queue.queue_id) for n in offsets], offsets[-1] + 1))
 
     @asynccontextmanager
     async def running(self, workers):
-        """Inside the block handlers are called."""
+        """Call handlers inside the context."""
         self.consuming.start_workers(workers)
         yield self
         await self.consuming.drain(1.0)

@@ -1,4 +1,4 @@
-"""Values as bodies, and back: what becomes what, what is refused, and what the reasons say."""
+"""Conversion between values and bodies: results, refusals and error texts."""
 
 from __future__ import annotations
 

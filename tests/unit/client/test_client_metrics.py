@@ -1,4 +1,4 @@
-"""Histograms of a program's own registry: what hooks are told comes out of Prometheus's page."""
+"""Histograms in a program's own registry: hook events appear on Prometheus's page."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def annotated(kind: Any) -> dict[str, str]:
-    """Names and types as they are written."""
+    """Return names and types as written in the source."""
     if is_dataclass(kind):
         return {option.name: str(option.type) for option in fields(kind)}
     return {name: t.__forward_arg__ if isinstance(t, ForwardRef) else t for name, t in kind.__annotations__.items()}

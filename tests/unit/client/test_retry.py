@@ -1,4 +1,4 @@
-"""Which failures are worth another attempt, and how much time it may take."""
+"""Failures that are retried, and the time limit of retries."""
 
 import pytest
 

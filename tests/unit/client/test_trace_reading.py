@@ -1,4 +1,4 @@
-"""Trace records of all clients are read back; what is none is passed over."""
+"""Trace records of all clients are decoded; other records are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before anything is sent says which limit, which value, and what to do."""
+"""The error for a request refused before sending names the limit, the value and the remedy."""
 
 import pytest
 

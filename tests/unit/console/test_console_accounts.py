@@ -56,7 +56,7 @@ def test_a_file_that_is_none_is_refused_by_name(tmp_path: Path, content: bytes) 
 async def act(
     tmp_path: Path, role: ConsoleRole, open_: bool = True, error: Exception | None = None
 ) -> tuple[str, list[str], int]:
-    """Error of an action, outcomes in the audit log, and how often it was done."""
+    """Return the error of an action, the outcomes in the audit log, and the number of its runs."""
     log, done = AuditLog(tmp_path / "audit.log"), []
 
     async def work() -> None:

@@ -1,4 +1,6 @@
-"""Nobody comes in who is not meant to: other hosts, other sites, who is not logged in, who has had too many tries."""
+"""Only authorised visitors get in: not other hosts, other sites, visitors without a login, or after too many
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def test_origins_that_are_this_console(origin: str | None, same: bool) -> None:
 
 
 def asked(method: str, path: str, kind: str = "http", **headers: str) -> list[dict[str, Any]]:
-    """What the door sends for a request, or `served` when it lets it through."""
+    """Return the response to a request, or `served` when the app gets it."""
     sent: list[dict[str, Any]] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -132,7 +134,7 @@ def test_sessions_end_when_idle_when_old_and_when_told() -> None:
 
 
 async def uses(path: str, kind: str = "http", *messages: str) -> list[bool]:
-    """What the door says of a session's use for a request, or for messages over a web socket."""
+    """Return whether a request, or each web socket message, counts as use of the session."""
     found: list[bool] = []
     coming = iter(messages)
 
@@ -235,7 +237,7 @@ async def test_only_trusted_proxies_name_the_address_of_a_visitor(
 ) -> None:
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600, login=True, trusted_proxies=proxies)
     add_accounts(settings, {"alice": ConsoleRole.ADMIN})
-    # The proxy appends the address that it sees. What stands before it is the visitor's claim.
+    # The proxy appends the address that it sees. Addresses before it are the visitor's claim.
     forwarded = {"x-forwarded-for": "198.51.100.1, 203.0.113.9"}
     async with served_console(settings) as console, visitor_at(console) as visitor:
         assert (await log_in(visitor, "alice", "wrong", **forwarded)).status_code == 403

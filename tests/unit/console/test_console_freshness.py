@@ -1,4 +1,4 @@
-"""Age of what pages show, warnings about servers that do not answer, and gaps in charts."""
+"""Age of data on pages, warnings about servers that do not reply, and gaps in charts."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_figures_of_a_broker_that_does_not_answer_are_old() -> None:
 
 
 class Cluster:
-    """Two brokers in memory, and a name server that can stop answering.
+    """Two brokers in memory, and a name server that can stop replying.
 
     Attributes:
-        dead: whether the name server does not answer.
-        brokers: what the brokers answer.
-        asked: addresses of the last request for brokers that are known already.
+        dead: whether the name server does not reply.
+        brokers: replies of the brokers.
+        asked: addresses of the last request to already known brokers.
     """
 
     def __init__(self) -> None:

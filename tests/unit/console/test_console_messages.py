@@ -1,4 +1,4 @@
-"""Pages about messages: what a form means, how a body is shown, what is in their tables and charts."""
+"""Pages about messages: parsing of forms, display of bodies, contents of tables and charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operators' pages show of what was read, and the bounds of what they start."""
+"""The operators' pages: display of the data, and limits of their actions."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_addresses_of_cells_hold_no_name_of_a_stranger() -> None:
 
 
 class Topics:
-    """Topics of an admin: which are there, which were deleted."""
+    """The topics of an admin: existing ones and deleted ones."""
 
     def __init__(self, *there: str) -> None:
         self.there = set(there)
@@ -299,7 +299,7 @@ async def test_a_proof_is_cancelled_and_another_one_waits_for_its_end() -> None:
     found.cancel()
     with pytest.raises(ClientError, match="cancelled"):
         await first
-    assert admin.topics.deleted == []  # the topic is not the proof's own
+    assert admin.topics.deleted == []  # the topic does not belong to the proof
     assert found.last is not None
     assert found.last.error == "cancelled"
 

@@ -45,7 +45,7 @@ class Servers:
         asked: number of requests by kind.
         things: topics and groups of the requests, by kind.
         down: addresses that do not answer.
-        now: number of requests that wait for an answer.
+        now: number of requests without a reply.
         most: maximum number of requests at the same time.
     """
 

@@ -1,4 +1,4 @@
-"""SQL over messages: it answers, in bounds, and whatever a query tries, it reaches nothing and ends in words."""
+"""SQL over messages: bounded replies, and no query reaches anything outside or ends without a readable error."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ from tianzhou.records.codec import Record, encode_record
 from tianzhou.wire.properties import encode_properties
 
 PATIENT_S = 300
-"""Where time is not what is looked at: a worker imports DuckDB and Arrow first, which takes long on a busy machine."""
+"""Limit in seconds where time is not tested: a worker first imports DuckDB and Arrow, which is slow on a busy
+machine.
+"""
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
 
 
 def reply(query: str, archive: str = "", rows: int = 100, size: int = 100_000) -> dict[str, Any]:
-    """What a worker answers, without its process."""
+    """Return a worker's reply, computed without its process."""
     check(query)
     connection = connect(64 << 20, archive)
     close_doors(connection)
@@ -83,7 +85,7 @@ def test_a_select_reaches_nothing_outside(query: str, tmp_path: Path) -> None:
     archive.mkdir()
     pq.write_table(pa.table({"topic": ["a"]}), archive / "1.parquet")
     (tmp_path / "secret.csv").write_text("secret\n1\n")
-    which_python = pa.table({"a": [1]})  # what the process has in its variables is no table
+    which_python = pa.table({"a": [1]})  # a variable of the process is no table
     assert which_python.num_rows
     with pytest.raises(duckdb.Error, match=r"\w"):
         reply(query.format(file=tmp_path / "written", folder=archive), str(archive))
@@ -170,7 +172,7 @@ def test_times_of_a_table_are_clock_times_of_the_visitors_zone() -> None:
     assert found["rows"] == [["1970-01-01T05:30:02", "1970-01-01T05:30:02+05:30"]]
 
 
-# The records are more than a pipe holds: a worker that refuses does not read them.
+# The records exceed a pipe's buffer: a worker that refuses the query does not read them.
 LARGE: sql.Tables = {"t": [(MessageQueue("T", "b", 0), 0, 9, [bytes(1 << 20)])]}
 
 

@@ -91,7 +91,7 @@ def test_a_time_survives_its_form(at_ms: int, name: str) -> None:
     zone = Zone(name)
     shown = zone.form_text(str(at_ms))
     assert zone.address_text(shown, str(at_ms)) == str(at_ms), "an unchanged field means the same time"
-    # An hour that exists twice, when clocks are put back, may be read as the other one.
+    # An hour that exists twice, when clocks are set back, may be parsed as either one.
     assert abs(int(zone.address_text(shown)) - at_ms) in (0, 3_600_000)
 
 

@@ -1,4 +1,4 @@
-"""Changes of offsets: their figures, their line in the audit log, and what an undo does or refuses."""
+"""Changes of offsets: their figures, their line in the audit log, and the effects and refusals of an undo."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def ended(one: RecordedChange, outcome: str = "done") -> dict[str, Any]:
 
 
 def log_of(*changes: RecordedChange) -> list[dict[str, Any]]:
-    """Lines of finished changes, the newest first."""
+    """Return the log lines of finished changes, the newest first."""
     return [entry for one in reversed(changes) for entry in (ended(one), begun(one))]
 
 
@@ -247,5 +247,5 @@ def test_a_queue_without_an_earlier_offset_stays_where_it_is() -> None:
 
 
 def test_an_undo_with_nothing_left_to_move_does_not_run() -> None:
-    undo = undo_of(recorded(5, 20), [OffsetChange(queue(), 8, 8)])  # messages before 8 are deleted, and it is at 8
+    undo = undo_of(recorded(5, 20), [OffsetChange(queue(), 8, 8)])  # messages before 8 are deleted; the group is at 8
     assert (undo.changes, undo.refusals, undo.may_run) == ([], [], False)

@@ -1,4 +1,4 @@
-"""Clusters that fall ill, and the names of what the doctor finds."""
+"""Clusters with faults, and the names of the doctor's findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tianzhou.testing import AsyncCluster, run_virtual
 
 
 def ill(make: Callable[[AsyncCluster], Awaitable[None]], **options: Any) -> None:
-    """Run a test with a cluster whose time is virtual."""
+    """Run a test with a cluster in virtual time."""
 
     async def main() -> None:
         async with AsyncCluster(virtual=True, **options) as cluster:
@@ -25,25 +25,25 @@ def ill(make: Callable[[AsyncCluster], Awaitable[None]], **options: Any) -> None
 
 
 async def report(cluster: AsyncCluster, subject: str, name: str | None = None, **options: Any) -> Report:
-    """The report of a subject."""
+    """Return the doctor's report on a subject."""
     async with cluster.admin() as admin:
         return await diagnose(admin, subject, name, **options)
 
 
 async def names(cluster: AsyncCluster, subject: str, name: str | None = None, **options: Any) -> set[str]:
-    """The names of its findings."""
+    """Return the names of the report's findings."""
     return set((await report(cluster, subject, name, **options)).names)
 
 
 async def finding(cluster: AsyncCluster, illness: str, subject: str, name: str | None = None) -> Finding:
-    """One finding of it."""
+    """Return one finding of the report."""
     found = await report(cluster, subject, name)
     assert illness in found.names, found.names
     return next(one for one in found.findings if one.name == illness)
 
 
 async def consume(_message: MessageExt) -> None:
-    """A handler that is content with everything."""
+    """Handle a message successfully."""
 
 
 def named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -63,9 +63,9 @@ class Ahead:
         self._clock = clock
 
     def now_ms(self) -> int:
-        """Its time."""
+        """Return the time in ms since the epoch, an hour ahead of the clock."""
         return self._clock.now_ms() + 3_600_000
 
     def monotonic(self) -> float:
-        """Seconds that pass as elsewhere."""
+        """Return monotonic seconds that pass as usual."""
         return self._clock.monotonic()

@@ -30,7 +30,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Usage(NamedTuple):
-    """What `shutil.disk_usage` says."""
+    """The result of `shutil.disk_usage`."""
 
     total: int
     used: int
@@ -45,7 +45,7 @@ def test_a_broker_that_does_not_answer() -> None:
             one = next(one for one in found.findings if one.name == "broker-does-not-answer")
             assert "takes connections" in one.message
             assert "TLS" not in f"{one.message} {one.fix} {one.evidence}"
-            # The others are looked at all the same.
+            # The others are still checked.
             assert "broker-does-not-answer" in (await report(cluster, "topic", "orders")).names
             assert "group-unknown" not in (await report(cluster, "group", "billing")).names
 
@@ -147,7 +147,7 @@ def test_a_disk_without_space_refuses_sends_and_delayed_messages(monkeypatch: py
         await cluster.create_topic("orders", 1)
         await cluster.send("orders", "later", delay_level=9)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(100, 99, 1))
-        await cluster.advance(minutes=10)  # the store looks, and the message of five minutes is due
+        await cluster.advance(minutes=10)  # the store checks, and the message of five minutes is due
         with pytest.raises(TianzhouError):
             await cluster.send("orders", "x")
         found = await names(cluster, "broker")
@@ -221,7 +221,7 @@ def test_a_slave_that_acknowledges_late_makes_sends_slow() -> None:
         await cluster.wait_until(lambda: running.replication.status().in_sync_slave_nums, "it has reported")
         result = await cluster.send("orders", "x")
         assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
-        await cluster.advance(seconds=75)  # the figures of a minute come when it is over
+        await cluster.advance(seconds=75)  # the figures of a minute are computed at its end
         slave.close()
         one = await finding(cluster, "sends-slow", "broker")
         assert one.evidence["putLatency99_ms"] >= 900

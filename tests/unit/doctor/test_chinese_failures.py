@@ -1,4 +1,4 @@
-"""Why something failed, in Chinese: sentences as errors have them, and the doctor's questions as they are asked."""
+"""Reasons of failures in Chinese: texts of errors, and the doctor's requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def literals(text: str) -> list[str]:
 
 
 def template(node: ast.AST) -> str:
-    """A text of the source, its values left out."""
+    """Return a text in the source, without its values."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -69,7 +69,7 @@ def test_both_languages_have_the_same_blanks(english: str, chinese: str) -> None
 def test_sentences_are_those_that_the_source_has() -> None:
     found = "\n".join(templates(SOURCE))
     every = [part for english, _ in SENTENCES if english not in OF_THE_SYSTEM for part in literals(english)]
-    # Errors are put together at such signs.
+    # Errors are joined with these characters.
     parts = {part.strip() for one in every for part in re.split(r"[;:,()?]", one)}
     assert [part for part in sorted(parts) if part not in found] == []
 

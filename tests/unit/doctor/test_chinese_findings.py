@@ -1,4 +1,4 @@
-"""Findings in Chinese: every illness has its words, and nothing of what was read is changed."""
+"""Findings in Chinese: every finding has a translation, and observed values are unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def places(text: str) -> set[tuple[str, str, str]]:
 
 
 def commands(text: str) -> list[str]:
-    """Commands, settings and pages: what stays as it is in every language."""
+    """Return commands, settings and pages, which are the same in every language."""
     return sorted(re.findall(r"(?:tianzhou|mqadmin|sysctl|chmod|pip) [a-z-]+|docs/\S+\.md|--[a-z-]+", text))
 
 

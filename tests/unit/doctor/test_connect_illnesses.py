@@ -136,7 +136,7 @@ async def test_other_servers_at_the_address(tmp_path: Path) -> None:
 
 
 async def test_ports_between_brokers(tmp_path: Path) -> None:
-    """What a client says there is no word of a slave or member; the doctor says which port is meant."""
+    """A client's request on these ports does not come from a slave or member; the doctor names the kind of port."""
     async with EmbeddedServer(EmbeddedSettings(tmp_path / "one", namesrv_port=0, broker_port=0)) as server:
         where, broker = server.namesrv_address, server.broker_address
         host, _, port = broker.rpartition(":")
@@ -155,7 +155,7 @@ async def test_ports_between_brokers(tmp_path: Path) -> None:
 
 
 async def test_packets_that_are_dropped(tmp_path: Path) -> None:
-    """As a firewall does: a listener whose queue is full drops what else would connect."""
+    """Like a firewall: a listener with a full backlog drops further connects."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
         address = full.getsockname()
         for _ in range(8):
@@ -190,6 +190,6 @@ async def test_what_strangers_may_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
             subjects = {one.subject for one in report.findings if one.name == "remote-admin-open"}
             assert subjects == {"broker broker-a", f"name server {where}"}
         await broker.stop()
-    # The same servers at loopback are nobody else's business.
+    # The same servers at loopback are not reachable for others, so no finding.
     async with AsyncCluster() as local, Admin(local.namesrv_addr, timeout_ms=LIMIT_MS) as admin:
         assert (await diagnose(admin, "access", timeout_ms=LIMIT_MS)).names == []

@@ -1,4 +1,4 @@
-"""Groups that are stuck or behind: each illness is made on a cluster, and its name is read."""
+"""Stuck and lagging groups: each finding's cause is made on a cluster, and its name is checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tianzhou.wire.codes import RequestCode
 
 
 async def consumed(cluster: AsyncCluster) -> None:
-    """Have group billing consume one message of orders, and leave."""
+    """Let group billing consume one message of orders, and leave."""
     consumer = cluster.push_consumer("billing")
     consumer.subscribe("orders", handler=consume)
     await consumer.start()
@@ -57,7 +57,7 @@ def test_a_group_without_members_is_behind_and_will_lose_what_it_has_not_read() 
         assert one.evidence == {"lag": 1}
         await cluster.advance(minutes=50)
         assert {"group-behind", "unread-about-to-be-lost"} <= await names(cluster, "group", "billing")
-        # The whole cluster's diagnosis finds it as well.
+        # The whole cluster's diagnosis has the same finding.
         assert "group-without-members" in await names(cluster, "cluster")
 
     ill(make, settings={"fileReservedTime": 1})
@@ -132,7 +132,7 @@ def test_locks_that_cannot_be_renewed_and_one_that_somebody_else_has_got() -> No
                 locks = LockRequest(client_id, "billing", [MessageQueue("orders", "broker-a", 0)])
                 await rpc.call(remoting, address, code, body=LOCK_REQUEST.dumps(locks))
         await cluster.advance(seconds=25)
-        # Members of ours give a queue up whose lock is another one's.
+        # Our members drop a queue whose lock another member has.
         assert "queues-without-reader" in await names(cluster, "group", "billing")
 
     ill(make)
@@ -300,7 +300,7 @@ def test_topics_of_a_group() -> None:
 
 def test_queues_that_no_member_reads_and_those_that_two_read() -> None:
     class First:
-        """Gives every member the first queue."""
+        """A strategy that gives every member the first queue."""
 
         name = "FIRST"
 
@@ -331,7 +331,7 @@ def test_offsets_of_messages_that_are_deleted(tmp_path: Path) -> None:
         for _ in range(40):
             await cluster.send("orders", random.Random(1).randbytes(30_000))
         for file in tmp_path.rglob("commitlog/*"):
-            os.utime(file, (0, 0))  # ages ago, whatever the time of the test is
+            os.utime(file, (0, 0))  # long ago, whatever the clock of the test
         await cluster.advance(minutes=30)
         one = await finding(cluster, "offset-below-min", "group", "billing")
         assert "never consumed" in one.message
@@ -352,7 +352,7 @@ def test_an_expression_that_cannot_be_read(kind: str, expression: str) -> None:
                                                                                    expression_type=kind)])  # fmt: skip
         async with cluster.admin() as admin:
             remoting, address = admin.instance.remoting, cluster.brokers["broker-a"].address
-            # Our clients refuse it themselves; those of other languages leave it to the broker.
+            # Our clients refuse the expression themselves; clients in other languages leave it to the broker.
             await rpc.heartbeat(remoting, address, HeartbeatData("10.0.0.1@go", consumers=[consumer]))
             found = await diagnose(admin, "group", "billing")
         assert "filter-unreadable" in found.names

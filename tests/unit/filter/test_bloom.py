@@ -1,4 +1,4 @@
-"""Bits of the bloom filter hold what was put in, in RocketMQ's size and number of hashes."""
+"""Bloom filter bits contain every added value, with RocketMQ's size and number of hashes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SQL92 expressions select as RocketMQ's do, and what is wrong with one is reported with its place."""
+"""SQL92 expressions select the same messages as RocketMQ's, and the error for a wrong one has its position."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tag expressions mean what they mean to Java's client, down to its hash codes."""
+"""Tag expressions have the same meaning as in Java's client, including hash codes."""
 
 import pytest
 

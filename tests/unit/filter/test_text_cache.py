@@ -1,4 +1,4 @@
-"""What is made of peers' texts is remembered within bounds of number and size."""
+"""Caches of values parsed from peers' texts are bounded in number and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page is what Prometheus's own library reads, whatever peers put into names."""
+"""Prometheus's own library parses the page, with any names from peers."""
 
 from __future__ import annotations
 

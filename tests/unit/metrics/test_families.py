@@ -1,4 +1,4 @@
-"""Estimated histograms never fall, and count what there was."""
+"""Estimated histograms never decrease, and their counts are exact."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_counts_never_fall_and_add_up(rounds: list) -> None:
         if samples and total > counted:
             counted = total
         elif sum(one.count for one in sampled.histograms.values()) > counted:
-            counted = total  # with samples of a round in which nothing came
+            counted = total  # with samples of a round without messages
         now = {key: one.counts[:] for key, one in sampled.histograms.items()}
         for key, counts in before.items():
             assert all(later >= earlier for later, earlier in zip(now[key], counts, strict=True))

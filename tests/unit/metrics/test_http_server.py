@@ -1,4 +1,4 @@
-"""The page's server under peers that are slow, many, wrong or hostile."""
+"""The metrics server and peers that are slow, many, wrong or hostile."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_probes() -> None:
     not_ready = Readiness(("the disk is full",), {"role": "master"})
     status, _, body = await served(get("/readyz"), ready=lambda: not_ready)
     assert (status, json.loads(body)) == (503, {"ready": False, "reasons": ["the disk is full"], "role": "master"})
-    # Who may not see the page learns that it is not ready, and not why.
+    # A visitor without access gets the status, without the reason.
     status, _, body = await served(get("/readyz"), ready=lambda: not_ready, allowed=lambda ip, who: 401)
     assert (status, json.loads(body)) == (503, {"ready": False})
 
@@ -157,7 +157,7 @@ async def test_who_sends_slowly_or_reads_slowly_is_let_go(monkeypatch: pytest.Mo
         reader, writer = await asyncio.open_connection("127.0.0.1", one.port, limit=1024)
         writer.write(get("/metrics"))
         await asyncio.sleep(0.1)
-        # Others are served while it does not read.
+        # Other peers are served while this one does not read.
         assert (await exchange(one, get("/healthz")))[0] == 200
         await asyncio.sleep(0.4)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -168,7 +168,7 @@ async def test_who_sends_slowly_or_reads_slowly_is_let_go(monkeypatch: pytest.Mo
 
 
 async def test_a_page_is_made_once_for_all_who_ask_and_not_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A busy machine may let more time pass between the requests than a page stays fresh for.
+    # On a busy machine, the requests may be further apart than the page's cache time.
     monkeypatch.setattr("tianzhou.metrics.http_server.FRESH_S", 3600.0)
     made = 0
 

@@ -1,4 +1,6 @@
-"""The page of metrics by TLS: whoever begins with it is served, and where only TLS is served others are told so."""
+"""The metrics page over TLS: TLS clients are served, and where only TLS is served, plain clients get an error
+about TLS.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from tianzhou.metrics.readiness import Readiness
 from tianzhou.remoting.loop import run
 from tianzhou.remoting.tls import ServerTls, TlsSettings
 
-# As servers do it; what is below is tried on asyncio's own loop as well.
+# Use the servers' loop; the tests below also run on asyncio's own loop.
 pytestmark = pytest.mark.runner.with_args(run)
 BOTH_LOOPS = pytest.mark.parametrize(
     "loop", [pytest.param("fast"), pytest.param("asyncio", marks=pytest.mark.runner.with_args(asyncio.run))]

@@ -1,4 +1,4 @@
-"""A name server, and who asks it."""
+"""A name server, and clients that send requests to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KV values are on the disk when the answer comes, however many come together."""
+"""KV values are on the disk before the reply, also when many requests come together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 class Disk:
-    """Writes that are counted, and wait until they may go on."""
+    """Counted writes that block until the test releases them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.texts: list[str] = []
@@ -91,7 +91,7 @@ async def test_a_server_that_stops_waits_for_the_write(tmp_path: Path, disk: Dis
     kv = KvConfig(tmp_path / "kv.json")
     put = asyncio.ensure_future(kv.put("n", "k", "1"))
     await asyncio.sleep(0.01)
-    # Its connection is lost: the value is written all the same.
+    # The connection is lost, but the value is still written.
     put.cancel()
     closing = asyncio.ensure_future(kv.close())
     await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A name server's answers that grow with its tables are made in slices, others being served in between."""
+"""A name server builds replies that grow with its tables in slices, and serves other requests in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real name server over loopback, asked as brokers, clients and tools ask."""
+"""A real name server over loopback, with requests of brokers, clients and tools."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ async def test_a_wall_clock_that_is_set_unregisters_nobody(tmp_path: Path) -> No
             desk.clock.step_wall_clock(step_ms)
             desk.server.scan()
             assert await desk.route("T") != 17
-        # Set back or not: who is silent for two minutes is gone.
+        # Whether reset or not, a broker is removed after two minutes of silence.
         desk.clock.advance(121)
         desk.server.scan()
         assert await desk.route("T") == 17

@@ -1,4 +1,4 @@
-"""Routes of another environment, as name servers ask each other for them."""
+"""Routes of another environment, as name servers request them from each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_test_environment_asks_the_other_one_for_routes_it_does_not_know
         assert b'{0:"10.0.0.1:10911"}' in (await test.ask(105, topic="Theirs", version=317)).body
         assert await test.route("Nobodys") == 17
         assert await product.route("Ours") == 17, "only the test environment asks"
-        # Whose routes are handed on is a matter of trust, which no request changes.
+        # Forwarding the routes of other environments is a matter of trust, so no request can change these settings.
         for change in (b"clusterTest=false\n", b"productEnvName=elsewhere\n"):
             assert (await test.ask(318, change)).code == 16
         assert (await test.route("Theirs")).broker_datas[0].broker_addrs == {0: BROKER}

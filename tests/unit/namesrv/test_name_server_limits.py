@@ -1,4 +1,4 @@
-"""What brokers and tools make grow at a name server has a bound; one bad topic never takes the others with it."""
+"""The state that brokers and tools create at a name server is bounded, and a bad topic does not affect the others."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_mappings_of_static_topics_come_to_an_end(tmp_path: Path) -> None:
         again = {"A": {"topic": "A", "bname": "somebody", "totalQueues": 1}}
         assert (await desk.register("A", "B", "C", mappings=again, counter=2)).code == 0
         assert "somebody" not in (await desk.route("A")).topic_queue_mapping_by_broker
-        # A mapping of somebody else's queues is not taken anyway.
+        # A mapping of another broker's queues is refused in any case.
         assert refused(desk) == {"maxQueueMappings": 1}
 
 
@@ -173,7 +173,7 @@ async def test_large_registrations_wait_for_each_other_and_are_not_all_remembere
         remembered = NamesrvProbe(desk.server).remembered_registrations
         assert 0 < remembered < 6
         assert refused(desk) == {"maxRegistrationsBytes": 6 - remembered}
-        # Who is not remembered is read again, and stays.
+        # A forgotten broker is registered again, and stays.
         assert (await register(desk, *topics, broker="broker-5")).code == 0
 
 

@@ -1,4 +1,4 @@
-"""Hostile names at every door of a name server, and registrations that speak for others."""
+"""Hostile names in every request of a name server, and registrations in the name of others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_hostile_names_are_refused_and_not_stored(
     for changes in ({"broker_name": name}, {"cluster_name": name}, {"broker_addr": name + "\n"}):
         assert (await desk.register("T", "U", counter=2, **changes)).code == 29
     for compressed in (False, True):
-        # The broker's other topics are none the worse.
+        # The broker's other topics are unaffected.
         reply = await desk.register("T", "U", name, counter=2, compressed=compressed)
         assert reply.code == 0
         assert f"topics that are left out: {TOPIC.problem(name)}" in caplog.text
@@ -82,7 +82,7 @@ async def test_a_queue_mapping_breaks_no_route_of_others(tmp_path: Path) -> None
                     mappings={"orders": mapping},
                 )  # fmt: skip
                 assert reply.code == 1
-        # What is well formed, but of a topic or a broker of others, changes nothing.
+        # Well-formed data about a topic or broker of others changes nothing.
         for bname in ("broker-a", "broker-x"):
             reply = await desk.register(
                 "mine", "too", broker_name="broker-x", address="10.0.0.9:1",

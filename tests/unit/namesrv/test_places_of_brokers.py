@@ -1,4 +1,4 @@
-"""Nobody takes the place of a broker that is there and alive, but from its own host."""
+"""A registration cannot replace a live broker, except from that broker's own host."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_moves_that_are_meant_are_taken(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     first, transport = desk.connect(OURS)
     assert desk.register(first, f"{OURS}:10911").code == 0
-    again, transport_again = desk.connect(OURS)  # restarted, and its old connection still looks open
+    again, transport_again = desk.connect(OURS)  # restarted, while its old connection still looks open
     assert desk.register(again, f"{OURS}:10911").code == 0
     other_port, _ = desk.connect(OURS)
     assert desk.register(other_port, f"{OURS}:20911").code == 0
@@ -107,7 +107,7 @@ def test_moves_that_are_meant_are_taken(tmp_path: Path) -> None:
     assert desk.register(moved, f"{SECOND}:10911").code == 16
     for end in (transport, transport_again):
         end.lose()
-    # The process at the other port is silent from here on.
+    # From now on the process at the other port is silent.
     desk.clock.advance(BROKER_TIMEOUT_MS / 1000 + 1)
     assert desk.register(moved, f"{SECOND}:10911").code == 0
     assert desk.routes.members("broker-a") == {0: f"{SECOND}:10911"}

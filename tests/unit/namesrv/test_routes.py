@@ -152,7 +152,7 @@ def test_unregistering_the_last_address_removes_the_broker_and_its_topics(table:
     assert routed(table).broker_datas[0].broker_addrs == {1: SLAVE}
     table.unregister("DefaultCluster", "broker-a", SLAVE)
     assert table.topics() == []
-    table.unregister("DefaultCluster", "broker-a", SLAVE)  # again: nothing
+    table.unregister("DefaultCluster", "broker-a", SLAVE)  # again: no effect
 
 
 def test_a_slave_learns_where_its_live_master_is(table: NamesrvRouteTable) -> None:

@@ -1,4 +1,6 @@
-"""Two brokers of one name and id: the first living one keeps the place, and both learn of the other (docs/adr/0024)."""
+"""Two brokers of one name and id: the first living one stays registered, and both are informed of the other
+(docs/adr/0024).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def leader(term: int, members: frozenset[str] = THREE, group: str = "g", group_i
 def register(
     desk: Desk, connection: object, address: str, mastership: Mastership | None = PLAIN, **changes: object
 ) -> Command:
-    """Register as a broker of ours does."""
+    """Register like a broker of ours."""
     inner = desk.ask
 
     def ask(to: object, command: Command) -> Command:
@@ -143,7 +145,7 @@ def test_the_next_leader_of_a_group_takes_the_place_of_one_that_is_held_up(tmp_p
     assert register(desk, first, FIRST, leader(3)).code == 0
     assert register(desk, second, OTHER, leader(4)).code == 0
     assert desk.routes.members("broker-a") == {0: OTHER}
-    # The one that was held up learns of it: it does not lead any more.
+    # The one that hung is informed that it does not lead any more.
     assert register(desk, first, FIRST, leader(3)).code == 16
 
 
@@ -151,7 +153,7 @@ def test_the_next_leader_of_a_group_takes_the_place_of_one_that_is_held_up(tmp_p
     ("holder", "claimant", "replaces"),
     [
         (leader(3), leader(4), True),
-        (None, leader(1), True),  # one of Apache's members, which says nothing
+        (None, leader(1), True),  # one of Apache's members, which sends no such field
         (leader(3), leader(3), False),
         (leader(4), leader(3), False),
         (leader(3), leader(4, frozenset({"n0"})), False),  # a list with itself alone

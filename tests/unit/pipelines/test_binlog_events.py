@@ -1,4 +1,4 @@
-"""Events of a binlog as changes: what is decoded, what is passed over, and what is refused by name."""
+"""Binlog events as changes: decoded, skipped and refused ones."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""What statements in a binlog do to captured tables."""
+"""Effects of binlog statements on captured tables."""
 
 import pytest
 

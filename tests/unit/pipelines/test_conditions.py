@@ -1,4 +1,4 @@
-"""Conditions of `dlq resend --where`: the ones that are answered without Spark, and the ones that are not."""
+"""Conditions of `dlq resend --where`: those evaluated without Spark, and those that need it."""
 
 from __future__ import annotations
 

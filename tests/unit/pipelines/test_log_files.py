@@ -1,4 +1,4 @@
-"""Which lines of which files are sent, whatever happens to the files; no server, no clock."""
+"""The lines that a log follower sends, whatever happens to the files; without a server or a clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tianzhou.pipelines.logs import PRINT_BYTES, READ_BYTES, Follower, Positions
 
 
 class Collector:
-    """Collects what a follower finds; `restart` is a new process with the old positions."""
+    """Collects the lines that a follower finds; `restart` is a new process with the old positions."""
 
     def __init__(self, folder: Path, pattern: str = "*.log", **options) -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class Collector:
         )
 
     def take(self, acknowledge: bool = True) -> list[str]:
-        """All lines there are."""
+        """Return all available lines."""
         found = []
         for _ in range(50):
             more = False
@@ -89,7 +89,7 @@ def test_renamed_and_created_again(logs, tmp_path, restart):
     write(log, "one")
     logs.take()
     write(log, "two")
-    log.rename(tmp_path / "a.log.1")  # which the pattern does not match
+    log.rename(tmp_path / "a.log.1")  # the pattern does not match it
     write(log, "three")
     if restart:
         logs.restart()
@@ -127,7 +127,7 @@ def test_copied_and_truncated(logs, tmp_path, restart):
 
 @pytest.mark.parametrize("pattern", ["*.log", "a.log*"])
 def test_truncated_and_longer_than_before(tmp_path, pattern):
-    """The size says nothing; the bytes before the position do."""
+    """The size does not reveal it, but the bytes before the position do."""
     logs = Collector(tmp_path, pattern)
     log = tmp_path / "a.log"
     write(log, "x" * 10)
@@ -168,7 +168,7 @@ def test_a_deleted_file_is_read_to_its_end(logs, tmp_path):
 
 
 def test_a_file_in_the_place_of_another_is_recognised_by_its_bytes(logs, tmp_path):
-    """Inodes are given again, and sizes may be equal."""
+    """Inodes are reused, and sizes may be equal."""
     log = tmp_path / "a.log"
     write(log, "a" * PRINT_BYTES, "one")
     logs.take()
@@ -187,7 +187,7 @@ def test_from_the_end_is_about_the_first_start_only(tmp_path):
     logs = Collector(tmp_path, from_end=True)
     assert logs.take() == []
     write(tmp_path / "a.log", "new")
-    logs.restart()  # nothing was sent yet, and still the start is behind us
+    logs.restart()  # no line was sent yet, and still the start has passed
     write(tmp_path / "b.log", "other")
     assert sorted(logs.take()) == ["new", "other"]
     logs.stop()

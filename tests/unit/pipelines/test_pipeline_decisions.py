@@ -1,4 +1,4 @@
-"""What pipelines decide without a server: rates, binlog changes, standing against retention."""
+"""Decisions of pipelines without a server: rates, binlog changes, archive positions against retention."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_row_has_its_position_in_every_snapshot_that_is_taken_again():
         made = (snapshot("t.t", {"id": key}, {"id": key, "v": "x"}, file="b.000002", offset=99) for key in keys)
         return {change.key["id"]: change.position for change in made}
 
-    first, again = taken(1, 2, 3), taken(0, 2, 3)  # one row came and one went before it was taken again
+    first, again = taken(1, 2, 3), taken(0, 2, 3)  # one row came and one went between the two snapshots
     assert [again[key] for key in (2, 3)] == [first[key] for key in (2, 3)]
     assert len({*first.values(), *again.values()}) == 4
     for position in first.values():
@@ -129,11 +129,11 @@ def test_options_of_the_binlog_source(options, text):
         RawOptions(options, Database).parse(Database)
 
 
-# --- an archive's standing
+# --- an archive's position
 
 
 class Admin:
-    """Two queues of ten messages, one stored each second; brokers keep them one hour."""
+    """Two queues of ten messages, one stored each second; brokers delete them after one hour."""
 
     def __init__(self, kept: str = "1") -> None:
         queues = {MessageQueue("t", "b", n): SimpleNamespace(min_offset=2, max_offset=10) for n in (0, 1)}
@@ -163,13 +163,13 @@ def stands(positions, kept="1") -> ArchiveStanding:
 def test_what_is_left_until_loss():
     assert stands({0: 10, 1: 10}) == ArchiveStanding(0, None, HOUR_MS)
     assert stands({0: 10, 1: 10}).left_ms(5000) == HOUR_MS
-    # A queue that was not begun counts from its oldest message.
+    # An unread queue counts from its oldest message.
     assert stands({0: 7}) == ArchiveStanding(3 + 8, 2001, HOUR_MS)
     assert stands({0: 7}).left_ms(5000) == HOUR_MS - 2999
     assert stands({}, kept="").left_ms(0) is None
 
 
-# --- the commands' own
+# --- the commands' own decisions
 
 
 def test_a_database_is_read_from_one_argument():
@@ -195,7 +195,7 @@ def test_our_own_error_is_found_inside_sparks():
     assert str(plain(RuntimeError("\n [X] first line\nJVM stacktrace:\n  at y"))) == "[X] first line"
 
 
-# --- queries that are begun again
+# --- restarted queries
 
 
 class Failing:

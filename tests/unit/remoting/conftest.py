@@ -1,6 +1,6 @@
-"""What the tests of connections share can be imported by its name.
+"""Import path of the shared helpers of connection tests.
 
-Async tests of a module that says `BOTH_LOOPS` run on asyncio's own loop and on the fastest one.
+Async tests of a module with `BOTH_LOOPS` run on asyncio's own loop and on the fastest one.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Processor = Callable[[Connection, Command], Any]
 
 
 class Bench:
-    """A connection, what it writes, and its clock; `run_bench` closes it."""
+    """A connection, its output, and its clock; `run_bench` closes it."""
 
     made: ClassVar[list[Bench]] = []
 
@@ -30,7 +30,7 @@ class Bench:
         self.transport = MemoryTransport(self.connection, ("10.1.2.3", 4567))
 
     def again(self) -> MemoryTransport:
-        """Another connection of the same host."""
+        """Return another connection of the same host."""
         return MemoryTransport(Connection(self.group), ("10.1.2.3", 4568))
 
     def feed(self, *commands: Command) -> int:

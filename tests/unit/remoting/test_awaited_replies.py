@@ -1,4 +1,4 @@
-"""Requests to the peer: how replies are distinguished, awaited, given up and counted."""
+"""Requests to the peer: how replies are matched, awaited, abandoned and counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_requests_to_the_peer_are_distinguished_from_its_requests_by_the_f
 async def test_requests_time_out_to_the_tenth_of_a_second_and_leave_nothing() -> None:
     bench = Bench(echo)
     start = bench.clock.monotonic()
-    # The virtual loop runs on a clock of its own; the group is swept by hand.
+    # The virtual loop has its own clock, so the test sweeps the group itself.
     asked = [asyncio.ensure_future(bench.connection.invoke(Command(307), ms)) for ms in (500, 1000)]
     await turns(1)
     bench.clock.advance(0.499)
@@ -188,7 +188,7 @@ async def test_a_request_that_comes_alone_as_those_before_it_leaves_at_once() ->
         return opaque
 
     first = ask()
-    assert bench.sent() == []  # others may come in this turn
+    assert bench.sent() == []  # more may come in this iteration
     await turns(1)
     assert [command.opaque for command in bench.sent()] == [first]
     bench.feed(Command(0, opaque=first, flag=1))

@@ -1,4 +1,4 @@
-"""Memory for half-received frames is shared out so that somebody always gets on, and none of it goes uncounted."""
+"""Memory for incomplete frames: shared so that some peer always makes progress, and counted completely."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_who_has_finished_a_frame_lets_others_go_first() -> None:
     for peer in peers:
         budget.reserve(peer, 60_000)
     assert [peer.held for peer in peers] == [False, False, True]
-    # Its next frame has begun in the same read, as it does when requests are sent in a row.
+    # Its next frame begins in the same read, like requests sent in a row.
     budget.reserve(peers[1], 50_000, finished=True)
     assert [peer.held for peer in peers] == [False, True, False]
-    # What TLS had decrypted comes even from who is held; when that ends the frame, there is nothing to wait for.
+    # Bytes that TLS had decrypted arrive even from a held peer. When they complete the frame, the hold ends.
     budget.reserve(peers[1], 0, finished=True)
     assert not peers[1].held
 
@@ -130,17 +130,17 @@ async def test_thousands_of_frames_that_stop_after_the_first_read_stay_within_th
     ends = [MemoryTransport(Connection(group)) for _ in range(count)]
     taken = [end.feed(frame[:READ_SIZE]) for end in ends]
     kept = reserved_bytes(group.connections)
-    # All of it is counted, and it would be 100 KB per connection if everyone were read from.
+    # All of it is counted. Reading from every peer would need 100 KB per connection.
     assert kept == group.budget.used
     assert limit < kept <= 3 * limit + len(frame)
-    # Requests of a few hundred bytes are served meanwhile, also when they come in two pieces.
+    # Meanwhile, requests of a few hundred bytes are served, also in two pieces.
     small = encode(Command(10, body=b"s" * 300))
     for _ in range(2):
         MemoryTransport(Connection(group)).feed(small)
     newcomer = MemoryTransport(Connection(group))
     assert [newcomer.feed(piece) for piece in (small[:200], small[200:])] == [200, len(small) - 200]
     assert served == [300] * 3
-    # And when they all go on, all frames arrive.
+    # When all peers continue, all frames arrive.
     left = list(range(count))
     served.clear()
     while left:

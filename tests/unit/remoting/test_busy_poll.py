@@ -1,4 +1,4 @@
-"""A loop stays awake for a peer that asks one thing at a time, and for nobody else."""
+"""A loop stays awake for a peer with one request in flight, and for no other peer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TURN_S = 0.000003
 
 
 class Turns:
-    """The part of a loop that `BusyPoll` uses: what is called in the next turn, each of `TURN_S`."""
+    """The part of a loop that `BusyPoll` uses: callbacks of the next iteration, each of `TURN_S`."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -34,7 +34,7 @@ class Turns:
         self.due.append(callback)
 
     def until_asleep(self, *, turn_s: float = TURN_S) -> int:
-        """Turns until the loop would sleep."""
+        """Return the number of iterations until the loop would sleep."""
         turns = 0
         while self.due:
             due, self.due = self.due, []
@@ -112,7 +112,7 @@ def test_it_ends_when_the_clock_stands_still() -> None:
 
 
 class WorkerReport:
-    """Stands in for `BusyPoll`, and keeps what connections tell it."""
+    """A fake `BusyPoll` that records the calls of connections."""
 
     def __init__(self) -> None:
         self.gaps: list[float] = []

@@ -1,4 +1,4 @@
-"""The certificate a client shows says whose account it is, and nothing else does."""
+"""A client's certificate, and nothing else in the request, names its account."""
 
 from __future__ import annotations
 

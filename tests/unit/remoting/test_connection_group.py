@@ -1,4 +1,4 @@
-"""What connections share: the sweep of idle ones, and how all of them end."""
+"""Shared state of connections: the sweep of idle ones, and the shutdown of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies a processor promises: given later, once, and given up with the connection."""
+"""Replies that a processor defers: sent later, once, and dropped with the connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
 class Promise(DeferredReply):
-    """A reply that the test gives; knows whether it was given up."""
+    """A deferred reply that the test completes; records whether it was dropped."""
 
     def __init__(self) -> None:
         self.cancelled = 0

@@ -1,4 +1,6 @@
-"""After its process stood still, a look for silence comes behind what arrived meanwhile."""
+"""After a stall of the process, the check for silent peers runs after the processing of input that arrived
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def virtual_loop() -> VirtualLoop:
 
 
 def hear(order: list[str], turns: int) -> None:
-    """Note something that takes a few turns of the loop, as a heartbeat that is still to be read does."""
+    """Note an event after a few iterations of the loop, like a heartbeat that is still to be read."""
     if turns:
         asyncio.get_running_loop().call_soon(hear, order, turns - 1)
     else:

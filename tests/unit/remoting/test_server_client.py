@@ -153,7 +153,7 @@ async def test_callers_at_the_same_time_share_one_connect_and_one_may_give_up() 
 
 async def test_an_address_that_swallows_connects_fails_within_the_timeout() -> None:
     with socket.socket() as deaf:
-        # A full backlog swallows further connects without a word.
+        # A full backlog drops further connects silently.
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
@@ -199,7 +199,7 @@ async def test_go_away_moves_to_a_new_connection_once() -> None:
 
 
 class SlowToConnect(RemotingClient):
-    """A client whose every connection is made at once, and by its clock took `took_s`."""
+    """A client whose connections open immediately, and by its clock took `took_s`."""
 
     def __init__(self, took_s: float, **options: Any) -> None:
         super().__init__(clock=self, **options)
@@ -317,7 +317,7 @@ async def test_running_out_of_descriptors_pauses_accepting_and_kills_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.remoting.server.ACCEPT_PAUSE_S", 0.05)
-    monkeypatch.setattr("tianzhou.remoting.server.allow_more_files", lambda: 0)  # as many as may be are allowed
+    monkeypatch.setattr("tianzhou.remoting.server.allow_more_files", lambda: 0)  # the limit of open files is unchanged
 
     with caplog.at_level(logging.ERROR):
         async with server() as one, RemotingClient() as client:
@@ -329,7 +329,7 @@ async def test_running_out_of_descriptors_pauses_accepting_and_kills_nothing(
             highest = late.fileno() + 1
             holes = []
             try:
-                # Fill every free number below the limit, so that accept finds none.
+                # Use every free descriptor below the limit, so that accept fails.
                 resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
                 try:
                     while True:
@@ -338,7 +338,7 @@ async def test_running_out_of_descriptors_pauses_accepting_and_kills_nothing(
                     pass
                 late.connect_ex(("127.0.0.1", one.port))
                 await asyncio.sleep(0.15)
-                assert (await client.invoke(address, Command(ECHO))).code == 0  # those who are in are served
+                assert (await client.invoke(address, Command(ECHO))).code == 0  # existing connections are served
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
                 for hole in holes:

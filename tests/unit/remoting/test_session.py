@@ -17,7 +17,7 @@ BINARY = encode(Command(105, opaque=2, fields={"topic": "T"}, serialize_type=1))
 
 
 def receive(session: Session, data: bytes, step: int | None = None) -> list[Command]:
-    """Feed a session as a transport does, `step` bytes at a time; what stands in front of an error comes before it."""
+    """Feed a session like a transport, `step` bytes at a time; commands before an error are returned first."""
     commands: list[Command] = []
     rest = data
     while session.error is None and rest:

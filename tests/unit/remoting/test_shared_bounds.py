@@ -1,4 +1,4 @@
-"""What all connections of a server hold together is bounded, and small ones are not hurt by large ones."""
+"""The total memory of a server's connections is bounded, and small connections do not suffer from large ones."""
 
 from __future__ import annotations
 
@@ -176,10 +176,10 @@ async def test_requests_in_hand_are_bounded_over_all_connections(caplog: pytest.
     assert taken[8] < len(data) / 4
     assert bench.refused["maxHeldRequestBytes"] >= 2
     assert sum("waits: requests whose answers" in line for line in caplog.messages) == 1
-    # Who asks for little is served meanwhile.
+    # Peers with small requests are served meanwhile.
     bench.peers[9].feed(encode(Command(10, opaque=7)))
     assert bench.peers[9].written
-    # The end of a connection is as good as answers.
+    # The end of a connection frees memory like replies do.
     used = bench.group.requests.used
     bench.peers[0].lose()
     assert bench.group.requests.used == used - 20 * (100_000 + 1024)

@@ -1,4 +1,4 @@
-"""What takes long is done aside, one thing at a time, while the loop goes on."""
+"""Slow work runs on the side thread, one job at a time, while the loop continues."""
 
 from __future__ import annotations
 

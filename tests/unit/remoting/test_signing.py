@@ -1,4 +1,4 @@
-"""Signed requests: what is signed, and that nothing is forgotten."""
+"""Signed requests: the signed content, and its completeness."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ def test_the_values_of_all_fields_by_name_and_the_body_are_signed():
         "Signature": "not this one",
         "_UNIQUE_KEY_QUERY": "true",
     }
-    # Upper case goes before lower case, as in Java's sorted maps.
+    # Upper case precedes lower case, as in Java's sorted maps.
     assert signature(fields, b"body", SECRET) == expected(b"rocketmq2" + b"9" + b"2" + b"T" + b"body")
     assert signature({}, b"", SECRET) == expected(b"")
     assert signature({"a": "é"}, b"\xff", SECRET) == expected("é".encode() + b"\xff")
@@ -55,7 +55,7 @@ def test_a_query_by_unique_key_is_one_of_the_last_version_whose_mark_no_broker_c
     assert query.version == other.version > 399
     for request in (query, other):
         signing(ACCESS, SECRET)(Exchange("h:1", request))
-    # What brokers since 5.0 do with requests of version 399 and before, and all brokers before 5.0 always.
+    # Brokers from 5.0 on do this with requests of version 399 and lower, and brokers before 5.0 always.
     assert (query.version, query.fields["Signature"]) == (399, expected(b"rocketmq2" + b"T"))
     assert query.fields["_UNIQUE_KEY_QUERY"] == "true"
     assert (other.version, other.fields["Signature"]) == (479, expected(b"rocketmq2" + b"T"))

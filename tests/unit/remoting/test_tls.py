@@ -1,4 +1,4 @@
-"""TLS and plain on one port, on both event loops; certificates checked, refused and replaced."""
+"""TLS and plain on one port, on both event loops; accepted, refused and replaced certificates."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(
     async with server(TlsSettings(), idle_timeout_s=0.2, bounds=TWO) as to, client(TlsSettings()) as secure:
         reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
         writer.write(said)
-        if said != b"\x16":  # the handshake has a longer limit of its own
+        if said != b"\x16":  # the handshake has a longer limit
             while await asyncio.wait_for(reader.read(100), 10):
                 pass
         await echoed(secure, to)
@@ -335,7 +335,7 @@ def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
 async def test_a_load_balancer_says_whom_it_speaks_for(mode: str) -> None:
-    """Before TLS begins; lists and logs have the client's address, stored messages the balancer's."""
+    """The header precedes TLS. Lists and logs have the client's address, stored messages the balancer's."""
     seen: list[tuple[str, bytes, object]] = []
 
     def note(connection: Connection, command: Command) -> Reply:
@@ -372,7 +372,7 @@ OLD = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
 
 
 def outdated(context: ssl.SSLContext, version: ssl.TLSVersion) -> ssl.SSLContext:
-    """A context of one old version of TLS only, as this machine's OpenSSL can still speak it."""
+    """Return a context for one old version of TLS only, if this machine's OpenSSL supports it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = version
@@ -423,7 +423,7 @@ def test_no_context_compresses_renegotiates_or_speaks_what_is_older_than_1_2(tmp
 
 
 async def test_a_client_uses_new_files_for_new_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Authority and certificate of its own change while it lives; what is broken changes nothing."""
+    """Its authority and certificate files change during its life; broken files have no effect."""
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(old.path.read_bytes())

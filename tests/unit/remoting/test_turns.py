@@ -1,4 +1,4 @@
-"""Who takes long waits for others who do, and never makes anybody else wait for more than one of them."""
+"""Long tasks take turns with each other, and other work never waits for more than one of them."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ async def test_who_went_away_keeps_nobody() -> None:
     gone, called = turns.wait(), turns.wait()
     gone.cancel()
     await called
-    # It does not look again: others go on all the same.
+    # The work does not check again, but others still proceed.
     turns.spend(1.0)
     await turns.turn()
     assert turns.free()
 
 
 class Ticking:
-    """Seconds that pass when they are asked for."""
+    """A clock whose seconds pass with each call."""
 
     def __init__(self, step_s: float = SLICE_S / 4) -> None:
         self.now = 0.0

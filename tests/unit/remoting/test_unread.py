@@ -155,7 +155,7 @@ class Tls(asyncio.Transport):
         self._move()
 
     def take(self, count: int) -> None:
-        """Let the socket accept `count` more bytes; resume the protocol as asyncio does."""
+        """Let the socket accept `count` more bytes; resume the protocol like asyncio."""
         self.takes += count
         self._move()
         if self.paused and len(self.held_back) <= LOW_BYTES:

@@ -1,4 +1,4 @@
-"""Clients that cannot be served are distinguished and named in the log once, with what they can do."""
+"""Unsupported clients are identified, and the log names each kind once, with a remedy."""
 
 from __future__ import annotations
 

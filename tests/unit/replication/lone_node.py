@@ -1,4 +1,4 @@
-"""A node of a group of three whose peers are played by the test."""
+"""A node of a group of three, with peers simulated by the test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST = bytes([1, 2, 3, 4])
 
 @asynccontextmanager
 async def node(folder: Path, **changes: Any) -> AsyncIterator[tuple[GroupNode, str, Supervisor]]:
-    """A node whose two peers are away, where it listens, and what owns it."""
+    """Yield a node whose two peers are down, its address, and its supervisor."""
     ports = [free_port_pair("127.0.0.1") for _ in range(3)]
     peers = ";".join(f"n{i}-127.0.0.1:{port}" for i, port in enumerate(ports))
     supervisor = Supervisor("group")

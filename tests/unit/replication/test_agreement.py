@@ -1,4 +1,4 @@
-"""Where a slave finds out that its log and its master's part (broker.md §17.1)."""
+"""Detection of the point where a slave's log and its master's diverge (broker.md §17.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From where brokers of a group may come."""
+"""Allowed source addresses of a group's brokers."""
 
 from __future__ import annotations
 

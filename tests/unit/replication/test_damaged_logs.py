@@ -1,4 +1,4 @@
-"""A slave and a master of which one has broken records: whole ones stay, and heal the others (docs/adr/0016)."""
+"""A slave and a master with broken records in one log: intact ones stay, and repair the others (docs/adr/0016)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from waiting import until_async
 
 
 async def pair(folder: Path, count: int) -> tuple[int, bytes, list[list[bytes]]]:
-    """A master and a slave with the same messages, both stopped: where the log ends, the log, the records by queue."""
+    """Create a master and a slave with the same messages, both stopped; return the log's end, the log, the records by
+    queue.
+    """
     async with master(folder / "m") as (store, server):
         put(store, count)
         end = store.end_offset
@@ -27,7 +29,7 @@ async def pair(folder: Path, count: int) -> tuple[int, bytes, list[list[bytes]]]
 
 
 def rot(folder: Path, start: int, stop: int) -> None:
-    """Change a byte of each record of a stretch of a log, of its size or of its body."""
+    """Change a byte of each record in a range of a log, of its size or of its body."""
     records = [entry for entry, _ in StoreScan(folder).records() if start <= entry.offset < stop]
     for number, (place, size, *_) in enumerate(records):
         path = folder / "commitlog" / f"{place - place % SEGMENT:020d}"

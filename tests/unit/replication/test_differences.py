@@ -1,4 +1,4 @@
-"""Which of two logs has the broken bytes where they differ, and where they part for good (docs/adr/0016)."""
+"""Comparison of two logs: which one has the broken bytes, and where they diverge permanently (docs/adr/0016)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def log_of(count: int, first: int = 0, before: bytes = b"", *, stored: int = 5, 
 
 
 def places(log: bytes) -> list[int]:
-    """Where items begin."""
+    """Return the positions of the items."""
     found, at, whole = [], 0, Log(log)
     while at < len(log):
         found.append(at)

@@ -1,4 +1,4 @@
-"""When a member whose disk refuses writes shall not lead."""
+"""Conditions under which a member with a failing disk must not lead."""
 
 from __future__ import annotations
 

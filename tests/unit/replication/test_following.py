@@ -1,4 +1,4 @@
-"""What a slave does with what comes, and the bytes of the HA port (broker.md §17.1)."""
+"""A slave's handling of received bytes, and the format of the HA port (broker.md §17.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_a_slave_has_is_compared_before_anything_is_appended() -> None:
     one = following(0, 1_000_000)
     assert one.first == 1_000_000 - OVERLAP
     assert one.received(one.first, OVERLAP // 2, 1.0) == ReceivedPart(one.first, OVERLAP // 2)
-    assert one.report(9.0, appended=True) is None  # it has not been found equal yet
+    assert one.report(9.0, appended=True) is None  # the logs have not been compared yet
     rest = one.received(one.first + OVERLAP // 2, OVERLAP, 1.0)
     assert rest == ReceivedPart(one.first + OVERLAP // 2, OVERLAP // 2)
     assert one.compared(rest, OVERLAP // 2) is None
@@ -38,7 +38,7 @@ def test_what_a_slave_has_is_compared_before_anything_is_appended() -> None:
 
 
 def test_a_small_log_is_compared_from_its_second_byte_on() -> None:
-    # A report of 0 would ask for the beginning of the last segment.
+    # A report of 0 would request the beginning of the last segment.
     assert following(0, 500).first == 1
 
 
@@ -49,7 +49,7 @@ def test_a_gap_is_refused() -> None:
 
 
 def test_two_heartbeats_inside_the_slaves_log_say_that_the_master_lacks_its_end() -> None:
-    # Apache's sends one before it goes on when it has had nothing to send for a while.
+    # Apache's master sends an empty packet after an idle time before it continues.
     one = following(0, 500)
     assert one.received(1, 0, 1.0) == ReceivedPart(1, 0)
     assert one.received(1, 99, 1.0) == ReceivedPart(1, 99)

@@ -1,4 +1,4 @@
-"""A master's log at its slaves: byte for byte, its records where consumers find them (broker.md §17)."""
+"""A master's log at its slaves: byte for byte, with records where consumers find them (broker.md §17)."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_a_topic_that_is_made_again_begins_again_at_the_slave(tmp_path: Path) ->
             await caught_up(store, copy)
             await until_async(lambda: copy.max_offset("T", 2) == 10, "dispatched")
             assert bodies(copy) == bodies(store)
-            # Who reads there waits for what comes, not for what was.
+            # A reader there waits for new messages, not for existing ones.
             reached = copy.arrived("T", 0).reached(11)
             assert not reached.done()
             put(store, 3, first=2000)
             await reached
-            # What was made since the master was asked for its topics is not deleted.
+            # Queues created after the request for the master's topics are not deleted.
             assert not copy.delete_topic_before("T", end)
             assert copy.max_offset("T", 0) == 11
             assert copy.delete_topic_before("T", copy.end_offset)
@@ -87,7 +87,7 @@ def test_no_message_waits_for_a_heartbeat_while_queues_are_behind(tmp_path: Path
             asyncio.timeout(30),
         ):
             for round_ in range(20):
-                # More than one turn of the dispatcher, and one more message between the last two of them.
+                # More than one slice of the dispatcher, and one more message between the last two.
                 put(store, 300, first=1000 * round_)
                 await asyncio.sleep(0)
                 put(store, 1, first=1000 * round_ + 500)
@@ -150,7 +150,7 @@ def test_a_slave_with_another_log_says_where_it_differs_and_stops(
 
 
 def cut_behind(folder: Path, end: int) -> None:
-    """What a loss of power does to a log whose end was not on the disk."""
+    """Cut a log like a power failure whose end was not on the disk."""
     for path in sorted((folder / "commitlog").iterdir()):
         start = int(path.name)
         if start >= end:
@@ -226,7 +226,7 @@ def test_a_slave_that_becomes_the_master_before_its_log_is_cut_has_it_all(tmp_pa
 
 
 def test_a_sign_of_life_to_a_slave_is_no_empty_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From Python 3.12 on asyncio never finishes to write an empty piece, and its loop spins."""
+    """From Python 3.12 on, asyncio never finishes writing an empty piece, and its loop spins."""
     written: list[bytes] = []
     real = asyncio.selector_events._SelectorSocketTransport.writelines  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""TLS at the HA port: who is served, who is refused, and what both sides say (docs/adr/0017)."""
+"""TLS at the HA port: accepted and refused peers, and log lines of both sides (docs/adr/0017)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tianzhou.replication.ha_server import HaServer
 from tianzhou.replication.port_protection import PortProtection
 from waiting import until_async
 
-# As servers do it; the scenarios are on asyncio's own loop.
+# The servers' loop; the scenarios run on asyncio's own loop.
 pytestmark = pytest.mark.runner.with_args(run)
 Log = pytest.LogCaptureFixture
 SET_ENABLE = "if it takes TLS only (tls.server.mode=enforcing), set tls.enable=true here"
@@ -44,7 +44,7 @@ def protected(settings: TlsSettings, allowed: str = "", access: AccessGate | Non
 
 
 def asking(authority: Authority, **more: str) -> TlsSettings:
-    """A master that takes TLS with certificates of this authority only."""
+    """Return the settings of a master that accepts only certificates of this authority."""
     return replace(
         certified(authority, "master"),
         server_mode="enforcing",
@@ -62,7 +62,7 @@ def showing(authority: Authority, name: str, trusts: Authority | None = None) ->
 
 @asynccontextmanager
 async def recorded(server: HaServer) -> AsyncIterator[tuple[int, bytearray]]:
-    """A port that leads to a master, and all that goes through it in both directions."""
+    """Yield a port that leads to a master, and all bytes in both directions."""
     seen = bytearray()
 
     async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,7 +84,7 @@ async def recorded(server: HaServer) -> AsyncIterator[tuple[int, bytearray]]:
 
 
 async def refused(folder: Path, server: HaServer, tls: TlsSettings | None, log: Log, line: str) -> None:
-    """A slave copies nothing, and its log has a line that says why."""
+    """Check that a slave copies no byte, and that its log has a line with the reason."""
     context = None if tls is None else client_context(tls)
     async with slave(folder, server, context) as copy:
         await until_async(lambda: line in log.text, line, within_s=20)
@@ -177,7 +177,7 @@ async def test_new_certificates_are_used_for_the_next_connection(tmp_path: Path,
 
 
 def gate(folder: Path) -> AccessGate:
-    """Accounts: an administrator, and one that is none."""
+    """Return a gate with two accounts: an administrator and an ordinary one."""
     file = folder / "plain_acl.yml"
     file.write_text("accounts:\n- {accessKey: reader-a, secretKey: reader-secret, defaultTopicPerm: SUB}\n")
     broker = Account("broker-b", "broker-secret", admin=True)
@@ -212,7 +212,7 @@ async def test_who_says_too_little_or_nonsense_keeps_no_place(tmp_path: Path, sa
         for writer in writers:
             writer.write(said)
         await until_async(lambda: len(server.links) == 5 or bool(caplog.records), "they are there")
-        if said != b"\x16":  # the handshake has a longer limit of its own
+        if said != b"\x16":  # the handshake has a longer limit
             await until_async(lambda: not server.links, "they are gone")
         async with slave(tmp_path / "s", server, client_context(TlsSettings())) as copy:
             await caught_up(store, copy)

@@ -1,6 +1,6 @@
-"""What strangers can send to the port of a group's nodes: the node goes on, whatever it is (broker.md §19.8).
+"""Hostile requests at the port of a group's nodes: no request stops the node (broker.md §19.8).
 
-The requests are drawn from a seed, which is printed; set HOSTILE_SEED to have them again.
+The requests are drawn from a seed, which is printed; set HOSTILE_SEED to repeat them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from waiting import until_async
 SEED = int(os.environ.get("HOSTILE_SEED", "0")) or random.randrange(1 << 30)
 REQUESTS = 700
 GOOD_LIMIT_MS = 10_000
-"""Limit of a good request, which a busy machine may answer late."""
+"""Limit of a good request in ms; a busy machine may reply late."""
 MIB = 1 << 20
 NUMBERS = [0, -1, 1, 2, 7, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63), 1 << 63, 1 << 70, 10**400, 1.5]
 ODD: list[Any] = [None, True, "", "n1", "n0", "n9", "x" * 70_000, [], {}, [[]], "NaN", "\x00", "天舟" * 99]
@@ -51,7 +51,7 @@ def entry_json(rng: random.Random, index: int, term: int, position: int) -> dict
 
 
 def record(rng: random.Random, place: int) -> bytes:
-    """The record of an entry, or bytes that are none."""
+    """Return the record of an entry, or bytes that are no record."""
     if rng.random() < 0.3:
         return rng.randbytes(rng.randrange(300))
     good = encode_record(Record("T", rng.randrange(4), 0, place, 0, 0, 1, HOST, 5, 1, HOST, 5, 0, 0, b"body", b""))
@@ -62,7 +62,7 @@ def record(rng: random.Random, place: int) -> bytes:
 
 
 def request(rng: random.Random, term: int, end: int, position: int) -> Command:
-    """A request, near enough to a good one to come far."""
+    """Return a request that resembles a good one closely enough to reach deep code."""
     code = rng.choice(list(Code))
     index = rng.choice([end, end + 1, end + 1, end + 2, 0])
     entry = entry_json(rng, index, rng.choice([term, term, term - 1]), rng.choice([position, position, 0, 99]))
@@ -128,7 +128,7 @@ def test_nothing_a_stranger_sends_ends_a_node(tmp_path: Path, caplog: pytest.Log
             assert taken < 20 * MIB
 
     async def one_of(send: Any) -> int:
-        """The node's answer to a good request."""
+        """Return the code of the node's reply to a good request."""
         for _ in range(50):
             code = int(await send(Command(Code.METADATA, body=b"{}"), GOOD_LIMIT_MS))
             if code != ResponseCode.SYSTEM_BUSY:
@@ -158,7 +158,7 @@ def test_where_brokers_are_is_learned_from_nodes_of_the_group_only(
 
 
 def test_a_node_that_cannot_read_its_log_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it had decided by half is forgotten; it does not go on with that."""
+    """The node drops its half-made decision and does not continue with it."""
 
     async def main() -> None:
         async with node(tmp_path) as (one, _, supervisor):

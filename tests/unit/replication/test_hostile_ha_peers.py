@@ -1,4 +1,4 @@
-"""What strangers can do at the HA port: they cost the master no memory, no log lines and no slave (broker.md §17.1)."""
+"""Hostile peers at the HA port: they cost the master no memory, no log lines and no slave (broker.md §17.1)."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_thousands_of_connections_without_a_report_cost_a_few_megabytes(
                         one.connect_ex(("127.0.0.1", server.port))
                         strangers.append(one)
                     if round_ % 11 == 0:
-                        # The last ones stay until the next hundred has come.
+                        # The last ones stay until the next hundred have come.
                         await until_async(lambda: len(server.links) >= MOST_SLAVES, "they are there")
                     await asyncio.sleep(0)
                     most = max(most, len(server.links))
                     await close_all(strangers)
                 taken = tracemalloc.get_traced_memory()[1] - before
                 tracemalloc.stop()
-                assert most <= MOST_SLAVES + 100  # what one turn of the loop accepts
+                assert most <= MOST_SLAVES + 100  # accepted in one loop iteration
                 assert taken < 5 * MIB  # 3.3 MB; of 33 000, too
                 put(store, 10, first=10)
                 await caught_up(store, copy)

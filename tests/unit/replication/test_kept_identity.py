@@ -1,4 +1,4 @@
-"""A node at work keeps the identity of its group and the reason why it follows no further (docs/adr/0024)."""
+"""A running node stores the identity of its group and the reason of its halt (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWN, OTHER = "a" * 32, "b" * 32
 
 
 def opening(term: int, term_id: str) -> bytes:
-    """The first entry of a log: the record that opens a term."""
+    """Return the first entry of a log: the record that opens a term."""
     body = opening_record(term, HEADER_SIZE, 5, HOST, 5, OWN, term_id)
     return EntryHeader(0, term, 0, len(body), HEADER_SIZE + len(body)).encode() + body
 

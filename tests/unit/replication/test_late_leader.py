@@ -1,4 +1,4 @@
-"""A leader whose process was stopped learns with its first question that it leads no more, not with its next tick."""
+"""A stopped and resumed leader process notices the lost leadership at its first check, before its next tick."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def late(folder: Path) -> None:
         NodeProbe(node).take_part_as(desk.member)
         assert node.still_leads()
         clock.advance(60)
-        # Nothing has run since.
+        # No task has run since.
         assert node.leads
         assert not node.still_leads()
         assert not node.leads

@@ -1,4 +1,4 @@
-"""Whose certificate lets a slave copy the log, by both kinds of access control."""
+"""Certificates that allow a slave to copy the log, by both kinds of access control."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH = AccessSwitches(authentication=True, authorization=True)
 
 
 def rules() -> AccessRules:
-    """A super user, one who may update the cluster, and one who may read all topics."""
+    """Return rules with a super user, one who may update the cluster, and one who may read all topics."""
     users = created({}, UserInfo("root", "root-secret", "Super"), Bounds())
     policies = {}
     for name, resource, action in (("slave", "Cluster:main", "Update"), ("reader", "Topic:*", "Sub")):

@@ -1,4 +1,4 @@
-"""What a master makes of its slaves' reports (broker.md §17)."""
+"""A master's evaluation of its slaves' reports (broker.md §17)."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_what_copies_make_of_a_message(acked: list[int], settings: dict[str, obj
     [
         ([], {}, False),
         ([], {"min_in_sync_replicas": 2}, True),
-        ([-1], {"min_in_sync_replicas": 2}, True),  # it has not said yet what it has
+        ([-1], {"min_in_sync_replicas": 2}, True),  # it has not reported its position yet
         ([900], {"min_in_sync_replicas": 2}, True),
         ([901], {"min_in_sync_replicas": 2}, False),
         ([901], {"min_in_sync_replicas": 2, "enable_auto_in_sync_replicas": True}, False),
@@ -190,7 +190,7 @@ def test_as_many_slaves_as_required_have_what_counts_as_copied(acked: list[int],
 
 @pytest.mark.parametrize("offset", [0, 1, 2500, 9_999, 300 << 30])
 def test_reports_are_those_of_a_slave_whatever_it_has(offset: int) -> None:
-    # A slave that is ahead has what its master lost; one that waits for an answer may say the same again.
+    # A slave that is ahead has data that its master lost; one that waits for a reply may repeat its report.
     for hello in (encode_report(offset), encode_report(offset) * 2, encode_report(offset) + encode_report(offset)[:3]):
         assert speaks_as_slave(hello, log(2500))
 
@@ -212,6 +212,6 @@ def test_reports_are_those_of_a_slave_whatever_it_has(offset: int) -> None:
     ],
 )
 def test_what_others_send_is_no_report(hello: bytes, end: int) -> None:
-    # The lengths at the beginning of a request alone may be where a slave is whose master's log is that long.
+    # The length at the beginning of a request may equal the position of a slave whose master's log is that long.
     short_of_it = len(hello) == 8 and hello[0] == 0 and end > int.from_bytes(hello)
     assert speaks_as_slave(hello, log(end)) == short_of_it

@@ -1,4 +1,4 @@
-"""Slaves whose process or power ended at any moment, and several of them behind one master (broker.md §17.1)."""
+"""Slaves whose process or power ended at any moment, and several slaves of one master (broker.md §17.1)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def equal_in_the_end(folder: Path, store: MessageStore, server: HaServer, 
 
 
 def lose_power(folder: Path, chance: random.Random, end: int) -> None:
-    """Pages of the log's last 32 KiB that were not on the disk read as zeros, in any order."""
+    """Overwrite random pages of the log's last 32 KiB with zeros, as if they had not been on the disk."""
     (folder / "running.json").unlink(missing_ok=True)
     for path in (folder / "commitlog").iterdir():
         start = int(path.name)
@@ -72,7 +72,7 @@ def test_a_slow_slave_holds_up_neither_the_others_nor_the_masters_memory(tmp_pat
             slow.sendall((0).to_bytes(8, "big"))
             sizes = {"mapped_file_size_commit_log": 4 << 20}
             async with slave(tmp_path / "s", server, **sizes) as one, slave(tmp_path / "t", server, **sizes) as other:
-                # Its kernel takes some megabytes before anything waits here.
+                # Its kernel buffers some megabytes before the master has to wait.
                 for round_ in range(24):
                     put(store, 1000, first=1000 * round_)
                     await caught_up(store, one)

@@ -1,4 +1,6 @@
-"""A slave whose master lost the end of its log: it keeps its own with zero-loss, else it copies what it cuts aside."""
+"""A slave whose master lost the end of its log: with zero-loss it halts with its own log, otherwise it saves a copy of
+the part it cuts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ AGREED, LOST = 200, 50
 
 @pytest.fixture
 def lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Restore an older copy of a master's folder; where both logs agree, and where the slave's ends."""
+    """Restore an older copy of a master's folder; return the position up to which both logs agree, and the end of the
+    slave's.
+    """
     monkeypatch.setattr(ha_client, "AGAIN_S", 0.05)
 
     async def main() -> tuple[int, int]:
@@ -46,7 +50,7 @@ def lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 
 
 def kept(folder: Path) -> list[bytes]:
-    """The bodies that an export of a folder has."""
+    """Return the bodies in an export of a folder."""
     scan = StoreScan(folder)
     wanted = Selection(topics=visible_topics(scan) or frozenset({"T"}))
     return [str(row["body"]).encode() for _, record in selected(scan, wanted) for row in rows(record)]

@@ -1,4 +1,4 @@
-"""A follower that answers for what is on its disk only (broker.md §19.6, docs/adr/0015)."""
+"""A follower that acknowledges only entries on its disk (broker.md §19.6, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tianzhou.wire.command import Command
 
 
 def entries(term: int, index: int, position: int, count: int) -> tuple[bytes, int]:
-    """Entries of one term from an index on, and where they end."""
+    """Return entries of one term from an index on, and their end position."""
     raw = b""
     for n in range(index, index + count):
         place = position + HEADER_SIZE

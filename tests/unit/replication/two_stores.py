@@ -42,7 +42,7 @@ async def master(
 async def slave(
     folder: Path, server: HaServer, tls: ssl.SSLContext | None = None, port: int = 0, **more: object
 ) -> AsyncIterator[MessageStore]:
-    """A slave of a master, by way of another port if one is named."""
+    """Run a slave of a master, through another port if one is given."""
     supervisor = Supervisor("slave")
     async with store_of(folder, "SLAVE", **more) as store:
         client = SlaveHaClient(store, SystemClock(), lambda: f"127.0.0.1:{port or server.port}", tls=tls)
@@ -78,8 +78,9 @@ async def caught_up(store: MessageStore, behind: MessageStore) -> None:
 
 
 async def followed(folder: Path, server: HaServer, until: Callable[[MessageStore], bool], what: str) -> list[int]:
-    """Run a slave, which is reopened as often as it wants to be, until something holds; where its log ended each
-    time that it was opened."""
+    """Run a slave, which is reopened whenever it requests that, until a condition is true; return the log's end at each
+    opening.
+    """
     ends: list[int] = []
     while not await followed_once(folder, server, until, what, ends):
         pass
@@ -105,7 +106,9 @@ async def followed_once(
 async def halting_slave(
     folder: Path, server: HaServer, config_file: str = "", **more: object
 ) -> AsyncIterator[tuple[MessageStore, SlaveHaClient, asyncio.Event]]:
-    """A slave with `durability=zero-loss`: its store, its client, and an event that it wants to be reopened."""
+    """Run a slave with `durability=zero-loss`; yield its store, its client, and the event with which it requests to be
+    reopened.
+    """
     supervisor, again = Supervisor("slave"), asyncio.Event()
     async with store_of(folder, "SLAVE", **({"durability": "zero-loss"} | more)) as store:
         address = lambda: f"127.0.0.1:{server.port}"  # noqa: E731

@@ -22,7 +22,7 @@ def make_queues():
 
 @pytest.fixture
 def spark(queues):
-    """A source over ten messages of one queue and five of another."""
+    """Return a source over ten messages of one queue and five of another."""
     from source_fixture import A, B, Fixture
 
     queues.add(A, 10)
@@ -37,7 +37,7 @@ def lost() -> ConnectionLost:
 
 @pytest.fixture(params=["pure", "compiled"])
 def way(request, monkeypatch) -> str:
-    """Both ways from records to columns, one behind the other."""
+    """Return both ways from records to columns, in turn."""
     if request.param == "pure":
         use_pure_rows(monkeypatch)
     elif not has_compiled_rows():
@@ -47,5 +47,5 @@ def way(request, monkeypatch) -> str:
 
 @pytest.fixture(params=["delta", "iceberg"])
 def options(request, tmp_path):
-    """Where a lake table is, one behind the other for each format."""
+    """Return the options with the path of a lake table, for each format in turn."""
     return options_of(request.param, tmp_path)

@@ -1,4 +1,4 @@
-"""An in-memory `QueueReader` that answers as a broker does (wire.md §6.2)."""
+"""An in-memory `QueueReader` that replies like a broker (wire.md §6.2)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ BEGIN = dt.datetime(1969, 12, 31, 22, 30, tzinfo=dt.UTC)
 
 
 def row(number):
-    """A row of SCHEMA with values that are difficult in partitions: nulls, odd texts, days and hours around 1970."""
+    """Return a row of SCHEMA with values that are difficult in partitions: nulls, odd texts, days and hours
+    around 1970.
+    """
     return {
         "id": number,
         "item": ITEMS[number % len(ITEMS)],
@@ -40,7 +42,7 @@ def row(number):
 
 
 def rows(first, count):
-    """Rows of SCHEMA as a batch."""
+    """Return rows of SCHEMA as a batch."""
     return pa.RecordBatch.from_pylist([row(number) for number in range(first, first + count)], SCHEMA)
 
 
@@ -75,21 +77,21 @@ class Table:
         return self.target.schema
 
     def written(self, *batches, target_bytes=1 << 20):
-        """Files of rows that no commit names yet."""
+        """Write files of rows without a commit, and return them."""
         return dataclasses.replace(self.target, target_bytes=target_bytes).write(batches, "part-0-00000")
 
     def read(self, schema=None, parts=None):
-        """The rows of the table, or of parts of it."""
+        """Return the rows of the table, or of parts of it."""
         schema, parts = schema or self.schema(), self.scan() if parts is None else parts
         return [one for part in parts for batch in read_part(self.options, part, schema) for one in batch.to_pylist()]
 
     def paths(self, *conditions):
-        """Paths of the files that conditions leave."""
+        """Return the paths of the files that conditions leave."""
         return [path_of(part) for part in self.scan(conditions)]
 
 
 def path_of(part):
-    """Path of the file of a part of a scan."""
+    """Return the path of the file of a part of a scan."""
     return part[0].path if hasattr(part[0], "path") else part[0].file.file_path
 
 
@@ -99,7 +101,7 @@ def table_of(options, **more):
 
 
 def iceberg_table(options):
-    """Open an Iceberg table as pyiceberg itself does."""
+    """Open an Iceberg table with pyiceberg itself."""
     from pyiceberg.catalog import load_catalog
 
     where = parse_lake(options)

@@ -1,4 +1,4 @@
-"""A source over queues of memory."""
+"""A source over queues in memory."""
 
 import json
 
@@ -36,7 +36,7 @@ class Fixture:
         return self.source(**options).streamReader(row_schema())
 
     def begun(self, **options):
-        """A stream, and where it begins."""
+        """Return a stream and its start offset."""
         reader = self.stream(**options)
         return reader, reader.initialOffset()
 
@@ -46,7 +46,7 @@ def through_json(value):
 
 
 def read(reader, partitions):
-    """Queue and offset of the rows."""
+    """Return queue and offset of the rows."""
     return [
         (row["queueId"], row["queueOffset"])
         for partition in partitions
@@ -60,5 +60,5 @@ def run(reader, start, end):
 
 
 def rest(reader, start):
-    """What a micro-batch reads that takes all there is."""
+    """Return the rows of a micro-batch up to the latest offset."""
     return run(reader, start, reader.latestOffset(start, ALL))

@@ -1,4 +1,4 @@
-"""Compiled code makes the columns that NumPy and Arrow make, or leaves them to those."""
+"""Compiled code makes the same columns as NumPy and Arrow, or leaves them to these."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = arrow_schema(row_schema(True, True))
 
 
 def outcome(attempt: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What comes out: a batch, or the kind and words of an error."""
+    """Return the result of a call: a batch, or the type and text of an error."""
     try:
         return attempt(*arguments, **options)
     except Exception as error:  # noqa: BLE001 - both ways have to fail alike
@@ -36,12 +36,12 @@ def outcome(attempt: Callable[..., Any], *arguments: Any, **options: Any) -> Any
 
 
 def same(body: bytes, columns: tuple[str, ...] = COLUMNS, **options: Any) -> Any:
-    """What both ways make of records."""
+    """Check that both ways make the same batch of records, and return it."""
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     compiled_columns = CompiledColumns(schema, columns, options.get("tags", frozenset()))
     expected = outcome(to_batch, body, QUEUE, schema, columns, **options)
     found = outcome(to_batch, body, QUEUE, schema, columns, compiled=compiled_columns, **options)
-    # The same records as they lie in what was read from a connection.
+    # The same records inside a buffer of received bytes.
     view = memoryview(bytearray(b"?" + body + b"?"))[1:-1]
     in_place = [
         outcome(to_batch, [view], QUEUE, schema, columns, compiled=way, **options) for way in (compiled_columns, None)
@@ -56,7 +56,7 @@ def same(body: bytes, columns: tuple[str, ...] = COLUMNS, **options: Any) -> Any
     return found
 
 
-# --- the same
+# --- equal results
 
 ips = st.binary(min_size=4, max_size=4)
 names = st.sampled_from(["UNIQ_KEY", "TAGS", "KEYS", "WAIT", "a", "ä", "UNIQ_KE", "xTAGS", "漢字", "\U0001f600"])
@@ -163,7 +163,7 @@ PLACES = np.array([7, 300, 700], np.int64)
 
 
 def in_file(**changes: Any) -> tuple[bytes, Any]:
-    """Three records in a file that begins at 1000, the last of them changed; and their sizes."""
+    """Return three records in a file that begins at 1000, the last of them changed, and their sizes."""
     content, sizes = bytearray(1000), []
     for number, place in enumerate(PLACES.tolist()):
         one = {"physical_offset": 1000 + place, **(changes if number == 2 else {})}

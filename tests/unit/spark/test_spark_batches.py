@@ -1,4 +1,4 @@
-"""What driver and tasks make of what brokers say, with brokers that say anything."""
+"""Decisions of driver and tasks on the replies of brokers, for arbitrary replies."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ class FakeProcess:
 
 
 class FakeStaging:
-    """A broker that knows what has been decided up to a batch."""
+    """A fake broker with batches decided up to a number."""
 
     def __init__(self, decided=-1, stands=None):
         self.decided, self.stands = decided, stands
@@ -123,7 +123,7 @@ def test_tasks_that_do_not_agree_write_nothing():
 
 
 def test_nothing_staged_is_nothing_to_do():
-    # Whoever asked would fail: nobody is there.
+    # No broker exists, so a request would fail.
     commit(OPTIONS, [], connect(None))
     abort(OPTIONS, [None, staged("")], connect(None))
 

@@ -1,4 +1,4 @@
-"""Raw records become the columns that were asked for, as the record codec reads them."""
+"""Raw records become the requested columns, with the values of the record codec."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -205,7 +205,7 @@ def test_the_environment_signs_where_no_option_does():
     assert parse_read(with_credentials(NEEDED, environment)).access_key == "all"
     assert parse_read(with_credentials(SIGNED, environment)).access_key == "job"
     assert parse_read(with_credentials(NEEDED, {})).access_key is None
-    # Half of it from the one and half from the other would be a pair that nobody has chosen.
+    # One half from each place would make a pair that the user has not chosen.
     with pytest.raises(ConfigError, match="accessKey is given without secretKey"):
         parse_read(with_credentials({**NEEDED, "ACCESSKEY": "job"}, environment))
 

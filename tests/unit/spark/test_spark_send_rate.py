@@ -1,4 +1,4 @@
-"""`maxMessagesPerSecond` on a virtual clock: what is stored in any second, whatever brokers and tasks do."""
+"""`maxMessagesPerSecond` on a virtual clock: messages stored in any second, for any brokers and tasks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ROUNDING = 1e-9
 
 
 def most_in_a_second(stored: list[float]) -> int:
-    """Most messages in [t, t + 1) for any t."""
+    """Return the maximum number of messages in [t, t + 1) for any t."""
     stored = sorted(stored)
     return max((bisect_left(stored, at + 1 - ROUNDING) - n for n, at in enumerate(stored)), default=0)
 
 
 class World:
-    """A clock, and what a broker has stored when: somewhere between sending and acknowledgement."""
+    """A clock, and the store times of a broker: each between sending and acknowledgement."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,9 @@ class World:
         moments: Iterator[float],
         pauses: Iterator[float] | None = None,
     ) -> None:
-        """One task: `latencies` of its slices, `moments` (0 to 1) of storing within them, `pauses` before rows come."""
+        """Run one task: `latencies` of its slices, `moments` (0 to 1) of storing within them, `pauses` before
+        rows come.
+        """
         rate = SinkSendRate(per_second, MOST)
         while rows:
             self.now += next(pauses) if pauses is not None else 0
@@ -78,7 +80,7 @@ def test_no_second_has_more_than_the_rate_and_a_slice(
 
 
 def test_a_late_acknowledgement_is_not_followed_by_a_burst() -> None:
-    """The first slice is stored as late as can be, all others at once when they are sent."""
+    """The first slice is stored as late as possible, all others at the time of sending."""
     world = World()
     world.task(40, 120, itertools.chain([0.9], itertools.repeat(0.0)), itertools.repeat(1.0))
     assert most_in_a_second(world.stored) <= 44

@@ -1,4 +1,4 @@
-"""What travels to tasks arrives whole, and a node that lacks something says which, where, and what to do."""
+"""Code sent to tasks arrives complete, and an error on a node names the missing module, the node and the remedy."""
 
 import os
 import pickle
@@ -41,7 +41,7 @@ def writer():
 
 
 def missing(*names: str) -> str:
-    """A program that unpacks on a node where modules cannot be imported."""
+    """Return a program that unpacks on a node where these modules cannot be imported."""
     return (
         "import sys\n"
         "class Missing:\n"

@@ -1,4 +1,4 @@
-"""Rows are sent as messages in order, and a row that cannot be is named."""
+"""Rows are sent as messages in order, and the error for an unsendable row names it."""
 
 import asyncio
 import pickle
@@ -107,7 +107,7 @@ def test_rows_are_sent_in_order_over_batches():
 
 
 class SlowProducer(FakeProducer):
-    """Notes when each message is sent, and how many are at once."""
+    """Records the send time of each message, and the number of parallel sends."""
 
     def __init__(self, refuse=None):
         super().__init__(refuse)
@@ -130,16 +130,16 @@ def test_rows_are_sent_in_slices_no_faster_than_the_rate():
     report, sent = send(
         schema_of(body=StringType()), rows, options={**OPTIONS, "maxMessagesPerSecond": "50"}, producer=producer
     )
-    # The task ends when the next may begin.
+    # The task ends at the time of the next slice.
     assert time.monotonic() - began >= 22 / 50
     assert [int(message.body) for message, _ in sent] == list(range(22))
     assert (report.rows, producer.most) == (22, 5)
-    # From the beginning on: on a busy machine one slice may be late, and the next one is not late for that.
+    # Measured from the beginning: on a busy machine one slice may be late without delaying the next one.
     assert all(at >= began + number // 5 * 0.1 - 0.0001 for number, at in enumerate(producer.times))
 
 
 def test_a_task_that_fails_waits_as_well():
-    """Its next attempt may follow at once."""
+    """Its next attempt may follow immediately."""
     producer = SlowProducer(refuse=lambda message: message.body == b"3")
     began = time.monotonic()
     with pytest.raises(RowNotSent, match=r"row 3 of partition 3: code 13"):
@@ -219,7 +219,7 @@ READ = {
     "RETRY_TOPIC": "other",
     "price": "7",
 }
-"""The properties of a message as the source reads them."""
+"""The properties of a message in the source's format."""
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_property_that_contradicts_its_column_is_named(columns, text):
 
 
 def test_properties_that_no_message_had_stay_as_they_are():
-    """The producer says which of them belong to the system."""
+    """The producer decides which properties belong to the system."""
     schema = schema_of(body=StringType(), properties=MapType(StringType(), StringType()))
     own = {"RETRY_TOPIC": "x", "TTL": "3000", "a": "b"}
     _, [(message, _)] = send(schema, [[{"body": "x", "properties": list(own.items())}]])

@@ -67,7 +67,7 @@ class Store:
 
 
 def copied(store: Store, tmp_path: Path, *without: str) -> Path:
-    """A copy of the folder, without its lock and some folders."""
+    """Return a copy of the folder, without its lock and some folders."""
     copy = tmp_path / "copy"
     shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
     for folder in without:
@@ -76,7 +76,7 @@ def copied(store: Store, tmp_path: Path, *without: str) -> Path:
 
 
 def cut(path: Path, position: int) -> None:
-    """Put zeros in the place of a file's bytes from a position on."""
+    """Overwrite a file's bytes from a position on with zeros."""
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(position)

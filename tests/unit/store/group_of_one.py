@@ -1,4 +1,4 @@
-"""Small DLedger stores whose group has one member, which commits what it is told to."""
+"""Small DLedger stores whose group has one member, which commits the indexes that a test gives."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ GROUP = {
 
 
 def group_store(folder: Path, clock: Any = None, **changes: Any) -> MessageStore:
-    """A store that is not open yet."""
+    """Return a store that is not open yet."""
     return MessageStore(small_settings(folder, **{**GROUP, **changes}), clock)
 
 
 def copied(folder: Path, to: Path) -> Path:
-    """A copy of a store, with the holes of its files: those of an open store are what is left when its process dies."""
+    """Return a copy of a store, with sparse files; the files of an open store are those after a crash of its
+    process.
+    """
     subprocess.run(["cp", "-a", "--sparse=always", folder, to], check=True)
     return to
 
 
 def entries_of(store: MessageStore) -> EntryLog:
-    """What the store has as a member."""
+    """Return the store's entry log."""
     assert store.entries is not None
     return store.entries
 
@@ -41,7 +43,7 @@ def commit(store: MessageStore, index: int | None = None) -> None:
 
 
 def lead(store: MessageStore, term: int) -> None:
-    """Let the store lead, and take puts."""
+    """Let the store lead, and accept puts."""
     entries = entries_of(store)
     entries.lead(term)
     entries.append_opening(term, store.clock.now_ms(), GROUP_ID, f"{term:032x}")
@@ -51,6 +53,6 @@ def lead(store: MessageStore, term: int) -> None:
 
 
 def all_entries(store: MessageStore) -> list[bytes]:
-    """Every entry that the log has."""
+    """Return every entry in the log."""
     entries = entries_of(store)
     return [entries.entry(index) for index in range(max(entries.begin_index, 0), entries.end_index + 1)]

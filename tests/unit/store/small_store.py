@@ -1,4 +1,4 @@
-"""Stores with files so small that a few messages fill several; what is put into them, and all that can be read."""
+"""Stores with files so small that a few messages fill several, with helpers to fill and read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOTS = 50
 
 
 def small_settings(folder: Path, **changes: Any) -> StoreSettings:
-    """Settings of a small store, with these changes."""
+    """Return the settings of a small store, with changes."""
     small = {
         "store_path_root_dir": str(folder), "mapped_file_size_commit_log": SEGMENT,
         "mapped_file_size_consume_queue": 400, "max_hash_slot_num": SLOTS, "max_index_num": 100,
@@ -28,14 +28,14 @@ def small_settings(folder: Path, **changes: Any) -> StoreSettings:
 def small_store(
     folder: Path, clock: Any = None, *, batch_topics: Iterable[str] = (), most_maps: int | None = None, **changes: Any
 ) -> MessageStore:
-    """A small store that is not open yet.
+    """Return a small store that is not open yet.
 
     Args:
         folder: its root.
         clock: as of `MessageStore`.
-        batch_topics: of queue type BatchCQ.
+        batch_topics: topics of queue type BatchCQ.
         most_maps: as of `MessageStore`.
-        changes: other settings than those of `small_settings`.
+        changes: further settings that override those of `small_settings`.
     """
     store = MessageStore(small_settings(folder, **changes), clock, most_maps=most_maps)
     store.queue_kinds.batch_topics.update(batch_topics)
@@ -44,7 +44,7 @@ def small_store(
 
 @contextmanager
 def opened(store: MessageStore) -> Iterator[MessageStore]:
-    """The store, open without a loop, and closed afterwards."""
+    """Yield the store, open without a loop, and close it afterwards."""
     store.open()
     try:
         yield store
@@ -53,7 +53,7 @@ def opened(store: MessageStore) -> Iterator[MessageStore]:
 
 
 def fill(store: MessageStore, begin: int, end: int, topic: str = "T", *, queues: int = 3, repeat: int = 50) -> None:
-    """Store messages of some numbers, in turns in several queues; each has two keys, `k` and `u` with its number."""
+    """Store messages of some numbers, in turn in several queues; each has two keys, `k` and `u` with its number."""
     for number in range(begin, end):
         keys = f"KEYS\x01k{number}\x02UNIQ_KEY\x01u{number}\x02".encode()
         body = b"%d " % number * repeat
@@ -67,7 +67,7 @@ def read_queue(
     begin: int | None = None,
     tags: frozenset[int] | None = None,
 ) -> list[Record]:
-    """All records of a queue that can be read, in order.
+    """Return all readable records of a queue, in order.
 
     Args:
         store: the store.
@@ -87,22 +87,22 @@ def read_queue(
 
 
 def number_of(record: Record) -> int:
-    """The number of a message that `fill` stored."""
+    """Return the number of a message that `fill` stored."""
     return int(record.body.split()[0])
 
 
 def numbers(store: MessageStore, topic: str = "T", *, queues: int = 3) -> list[int]:
-    """The numbers of all messages of `fill` that can be read, by queue and then order."""
+    """Return the numbers of all readable messages of `fill`, by queue and then by offset."""
     return [number_of(record) for queue_id in range(queues) for record in read_queue(store, topic, queue_id)]
 
 
 def by_key(store: MessageStore, key: str, topic: str = "T", limit: int = 10) -> QueryResult:
-    """What a look-up by key finds."""
+    """Return the result of a look-up by key."""
     return at_once(store.lookups.key_steps(topic, key, limit))
 
 
 def overwrite(path: Path, position: int, data: bytes) -> None:
-    """Put other bytes at a position of a file."""
+    """Overwrite the bytes at a position of a file."""
     with path.open("r+b") as file:
         file.seek(position)
         file.write(data)

@@ -1,4 +1,4 @@
-"""`put_record` against the reference encoder, and `gather` against its limits."""
+"""`put_record` compared with the reference encoder, and `gather` at its limits."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ PARTS = [
 
 
 def marks(records: bytes) -> list[int]:
-    """The last byte of each."""
+    """Return the last byte of each record."""
     return list(records[39::40])
 
 
@@ -121,7 +121,7 @@ def test_gather_reports_that_records_have_gone_only_before_the_first_found(hot: 
     _, _, passed, _, gone = hot.gather(units((10, 40, 0), (0, 0x7FFFFFFF, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
     assert (passed, gone) == (2, True)
     _, count, passed, _, gone = hot.gather(units((1000, 40, 0), (10, 40, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
-    # The next read begins with it, and tells.
+    # The next read begins with the record, and reports it.
     assert (count, passed, gone) == (1, 1, False)
 
 
@@ -139,7 +139,7 @@ def test_gather_passes_over_units_and_records_that_contradict_each_other(hot: Si
 
 
 def proved_record(properties: bytes, *, record_crc: bool) -> bytes:
-    """A record of topic T, queue 0, offset 7, at 1000 of the log."""
+    """Return a record of topic T, queue 0, offset 7, at position 1000 of the log."""
     host = b"\x7f\x00\x00\x01"
     properties = reserve_property_crc(properties) if record_crc else properties
     record = bytearray(encode_record(Record("T", 0, 7, 1000, 0, 0, 1, host, 1, 2, host, 2, 0, 0, b"body", properties)))
@@ -149,7 +149,7 @@ def proved_record(properties: bytes, *, record_crc: bool) -> bytes:
 
 
 def is_given(hot: SimpleNamespace, record: bytes) -> bool:
-    """Whether a record that comes from the disk is given to who reads."""
+    """Whether a reader gets a record that was read from the disk."""
     proof = Proof(b"\x01T", 0, 7, 1 << 60, lambda _: bytearray(1 << 11))
     wanted, part = units((1000, len(record), 0)), Part(1000, memoryview(record + bytes(16)))
     found, count, _, _, gone = hot.gather(

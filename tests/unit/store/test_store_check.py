@@ -1,4 +1,4 @@
-"""What `store check` finds, and that `store repair` mends it and loses no more than was damaged."""
+"""Findings of `store check`; `store repair` fixes them and loses no more than was damaged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fill(store: MessageStore, begin: int, end: int) -> None:
 
 
 def numbers_in(folder: Path) -> set[int]:
-    """The messages consumers can read."""
+    """Return the numbers of all messages that consumers can read."""
     with opened(small_store(folder)) as store:
         return set(numbers(store))
 
@@ -63,7 +63,7 @@ def folder(original: Path, tmp_path: Path) -> Path:
 
 
 def place_of(folder: Path, number: int) -> tuple[Path, int, int]:
-    """File, position and length of a message's record."""
+    """Return file, position and length of a message's record."""
     for entry, view in StoreScan(folder).records(check_crc=False):
         if number_of(decode_record(view)) == number:
             start = entry.offset - entry.offset % SEGMENT
@@ -100,7 +100,7 @@ def test_a_store_in_use_is_reported(folder: Path) -> None:
 
 
 def in_record(number: int, position: int, data: bytes) -> Damage:
-    """Other bytes at a position of a message's record."""
+    """Return a damage: other bytes at a position of a message's record."""
 
     def damage(folder: Path) -> None:
         path, at, _ = place_of(folder, number)
@@ -110,12 +110,12 @@ def in_record(number: int, position: int, data: bytes) -> Damage:
 
 
 def in_queue(queue_id: int, number: int, position: int, data: bytes) -> Damage:
-    """Other bytes at a position of a queue's file."""
+    """Return a damage: other bytes at a position of a queue's file."""
     return lambda folder: overwrite(queue_file(folder, queue_id, number), position, data)
 
 
 def in_index(position: int, data: bytes) -> Damage:
-    """Other bytes at a position of the oldest index file."""
+    """Return a damage: other bytes at a position of the oldest index file."""
     return lambda folder: overwrite(min((folder / "index").iterdir()), position, data)
 
 
@@ -136,7 +136,7 @@ LOST_RECORD = {Kind.DAMAGED, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}
 LOST_END = {Kind.LOST_END, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}
 NO_FILE = {Kind.QUEUE_FILE, Kind.UNIT_MISSING}
 body_byte, last_record = in_record(150, 100, b"\xff"), in_record(COUNT - 1, 100, b"\xff")
-# What is done, what must be found, what may be found as well, how many messages are lost.
+# The damage, findings that must appear, findings that may appear, and the number of lost messages.
 DAMAGE: dict[str, tuple[Damage, set[Kind], set[Kind], int]] = {
     "body byte": (body_byte, LOST_RECORD, set(), 1),
     "magic": (in_record(150, 4, b"\0\0\0\0"), LOST_RECORD, set(), 1),

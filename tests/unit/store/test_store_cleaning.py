@@ -1,4 +1,4 @@
-"""Old files go, what is younger stays, and nobody who reads is hurt (store.md §12, §2.7, §5.7, §8.7, §5.10)."""
+"""Old files are deleted, younger ones stay, and readers are unaffected (store.md §12, §2.7, §5.7, §8.7, §5.10)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small(folder: Path, **changes: Any) -> MessageStore:
     quick = {
         "delete_when": some_hours_away(12), "delete_commit_log_files_interval": 1, "max_index_num": 40,
         "delete_consume_queue_files_interval": 1, "flush_interval_commit_log": 10, "flush_interval_consume_queue": 10,
-        # A disk that is three quarters full would delete what has expired at any hour.
+        # On a disk that is three quarters full, expired files would be deleted at any hour.
         "disk_max_used_space_ratio": 95,
     }  # fmt: skip
     return small_store(folder, **{**quick, **changes})
@@ -57,7 +57,7 @@ def put(store: MessageStore, count: int, topic: str = "T", queues: int = 2) -> N
 
 
 def age(folder: Path, hours: float = 100.0, *, but: int = 1) -> None:
-    """Make the log's files look as old as that, all but the last."""
+    """Make the log's files look `hours` old, except for the last `but`."""
     when = time.time() - hours * 3600
     for path in sorted((folder / "commitlog").iterdir())[:-but]:
         os.utime(path, (when, when))
@@ -93,7 +93,7 @@ async def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_pat
         store.delete_expired()
         await until_async(lambda: len(list((tmp_path / "commitlog").iterdir())) == 4)
         await until_async(lambda: len(list((tmp_path / "index").iterdir())) < index_files)
-        # The queues follow the log; until they have, they begin with messages that are gone.
+        # The queues follow the log; until then they begin with deleted messages.
         await until_async(
             lambda: all(at_once(store.lookups.time_steps("T", q, store.min_offset("T", q))) >= 0 for q in range(2))
         )
@@ -111,7 +111,7 @@ async def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_pat
                 number = 2 * offset + queue_id
                 assert len(by_key(store, f"T{number}").parts) == 1
             await until_async(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
-        # Every record that is left in the log is left in its queue.
+        # Every record left in the log is also in its queue.
         left = sum(1 for _ in StoreScan(tmp_path).records())
         assert found == left
         assert store.end_offset == end
@@ -145,7 +145,7 @@ async def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tm
         assert (found.status, found.count) == (GetStatus.FOUND, 1)
         oldest = found.next_offset - 1
         assert oldest > 0
-        # The index still knows the key, and what it points to is gone.
+        # The index still has the key, but its record is deleted.
         assert by_key(store, f"T{oldest - 1}").parts == []
         assert len(by_key(store, f"T{oldest}").parts) == 1
         assert at_once(store.lookups.time_steps("T", 0, 0)) == -1
@@ -263,7 +263,7 @@ async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) 
             await StoreProbe(store).clean()
     begin, end = store.begin_offset, store.end_offset
     assert 0 < begin < end
-    # What a process that dies leaves: files as they are, the marker, and the lock let go.
+    # A dying process leaves this: unchanged files, the marker, and a released lock.
     await store.supervisor.end()
     StoreProbe(store).unlock()
     async with small(tmp_path) as again:
@@ -307,7 +307,7 @@ async def test_a_store_whose_beginning_rocketmq_deleted_goes_on(tmp_path: Path) 
         assert store.min_offset("M5Plain", 0) > bounds["M5Plain", 0]["minOffset"]
         assert store.max_offset("M5Plain", 0) == bounds["M5Plain", 0]["maxOffset"] + 100
         for (topic, queue_id), queue in bounds.items():
-            # What is gone is gone; the numbers go on.
+            # Deleted messages stay deleted; the offsets continue.
             assert store.max_offset(topic, queue_id) >= queue["maxOffset"]
             low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             assert low <= high
@@ -407,7 +407,7 @@ async def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplo
         put(store, 4, topic="Other")
         await flushed(store)
         age(tmp_path)
-        # An operator was quicker.
+        # An operator deleted it first.
         (tmp_path / "commitlog" / f"{SEGMENT:020d}").unlink()
         (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
         for _ in range(5):

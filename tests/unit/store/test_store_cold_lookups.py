@@ -1,4 +1,4 @@
-"""Look-ups of what has left the memory wait beside the loop, whatever becomes of the files (store.md §8.6, §14)."""
+"""Look-ups of data not in memory wait outside the loop, whatever happens to the files (store.md §8.6, §14)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SEGMENT = 256 << 10
 
 
 class Clock:
-    """A minute later at every message."""
+    """A clock that advances by a minute with every message."""
 
     now = 1_700_000_000_000
 
@@ -64,7 +64,7 @@ def put(store: MessageStore, topic: str, number: int, key: str) -> None:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an ordinary topic U and a topic B of type BatchCQ."""
+    """Return a folder with an ordinary topic U and a topic B of type BatchCQ."""
     folder = tmp_path_factory.mktemp("written")
     with open_now(small(folder)) as store:
         for number in range(COUNT):
@@ -84,7 +84,7 @@ def disk() -> Iterator[ColdDisk]:
 
 
 class Opened:
-    """The store of the fixture `written`, opened, and asked everything once while all is in memory."""
+    """The store of the fixture `written`, opened and queried once with all data in memory."""
 
     def __init__(self, store: MessageStore, folder: Path, disk: ColdDisk) -> None:
         self.store = store
@@ -92,7 +92,7 @@ class Opened:
         self.disk = disk
 
     def take(self) -> None:
-        """Take everything out of memory but the pages that are still written to."""
+        """Evict all pages from memory except those being written."""
         for kind, files in (("commitlog", "*"), ("consumequeue/U/0", "*"), ("batchconsumequeue/B/0", "*")):
             *full, last = sorted((self.folder / kind).glob(files))
             assert sum(self.disk.take(path) for path in full) > 1
@@ -183,7 +183,7 @@ def look_up(request: pytest.FixtureRequest) -> LookUp:
 
 
 PLACES: list[int] = []
-"""Where a record begins whose end is on another page than its beginning."""
+"""Positions of records whose end is on another page than their beginning."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -207,7 +207,7 @@ async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(
         served = 0
         while not task.done():
             await until_async(lambda: bool(disk.waiting) or task.done())
-            # Everyone else is served meanwhile, as often as it waits.
+            # Other tasks run meanwhile, as often as it waits.
             assert store.append(NewRecord("Hot", 0, BODY, b"")).status is PutStatus.PUT_OK
             await asyncio.sleep(0)
             assert read_now(store, "Hot", 0, served, 1).status is GetStatus.FOUND
@@ -259,19 +259,19 @@ async def test_files_may_expire_while_they_are_being_read(look_up: LookUp, opene
         expire_all_but_the_last(one.folder)
         store.delete_expired()
         await until_async(lambda: store.begin_offset == store.end_offset // SEGMENT * SEGMENT)
-        # Correcting the queues, which comes next, reads cold units itself.
+        # The following correction of the queues reads cold units itself.
         disk.open()
         for found in await asyncio.gather(*tasks):
             if not isinstance(found, int):
-                # All of it, some of it, or an ordinary "not there": never something else.
+                # The result is complete, partial, or an ordinary "not there", never anything else.
                 assert found is None or found == expected or len(found) <= len(expected) or found[2] == 0
 
         async def begins_with_the_log(topic: str) -> bool:
-            # First whole files of units go, and then the units before the log's begin.
+            # First whole files of units are deleted, and then the units before the log's begin.
             oldest = store.min_offset(topic, 0)
             return oldest > 0 and await store.find(store.lookups.time_steps(topic, 0, oldest)) > 0
 
-        # The queues begin with what the log begins with, and nobody keeps a deleted file any more.
+        # The queues begin at the log's begin, and no reader holds a deleted file any more.
         for topic in "UB":
             await until_async(partial(begins_with_the_log, topic), f"queue {topic} begins with the log")
             oldest = store.min_offset(topic, 0)
@@ -299,7 +299,7 @@ async def test_closing_the_store_ends_look_ups_with_an_error(look_up: LookUp, op
     async with opened() as one:
         one.take()
         disk.shut()
-        # More than there are threads: some are being fetched for, the others have not begun.
+        # More look-ups than threads: some are being fetched, the others have not begun.
         tasks = [asyncio.ensure_future(look_up(one.store)) for _ in range(12)]
         await until_async(lambda: disk.waiting == 4)
         disk.open()

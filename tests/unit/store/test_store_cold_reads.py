@@ -1,4 +1,4 @@
-"""Messages that have left the memory are read without holding up the loop (store.md §14.1)."""
+"""Messages that are not in memory are read without blocking the loop (store.md §14.1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ small = partial(small_store, mapped_file_size_commit_log=1 << 20, mapped_file_si
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Path:
-    """A folder with 1500 messages, none of them in memory."""
+    """Return a folder with 1500 messages, none of them in memory."""
     with opened(small(tmp_path)) as store:
         for number in range(1500):
             store.append(NewRecord("T", 0, BODY, b"", tags_code=number % 2))
@@ -86,7 +86,7 @@ async def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch
         found = task.result()
         assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 32, 332)
         assert found.parts == read_now(store, "T", 0, 300, 32).parts
-        # They are in memory now, and so is what follows.
+        # They are in memory now, and the following messages as well.
         assert isinstance(store.read(ReadRequest("T", 0, 332, 32)), GetResult)
 
 
@@ -110,7 +110,7 @@ async def test_what_was_just_stored_is_read_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_cold_read_keeps_to_the_limits_for_what_is_on_disk(cold: Path) -> None:
-    # No memory counts as near: everything is "on disk" by RocketMQ's rule.
+    # No memory counts as near: all messages are "on disk" by RocketMQ's rule.
     async with small(cold, access_message_in_memory_max_ratio=0) as store:
         result = store.read(ReadRequest("T", 0, 0, 32))
         result = result if isinstance(result, GetResult) else await result

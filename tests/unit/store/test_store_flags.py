@@ -1,4 +1,4 @@
-"""Running flags: which of them refuse what, and what producers get for an answer (store.md §9.2)."""
+"""Running flags: the requests that each refuses, and the replies to producers (store.md §9.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a put writes, and what is refused (store.md §3, §4, §16.1)."""
+"""Puts: written bytes and refusals (store.md §3, §4, §16.1)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_long_retry_topics_make_version_2_records(store: MessageStore) -> None:
 
 
 def test_address_bits_are_the_stores_own(store: MessageStore, tmp_path: Path) -> None:
-    """A client that sets the IPv6 bits from an IPv4 address cannot bend its record, or its neighbours'."""
+    """A client that sets the IPv6 bits from an IPv4 address cannot corrupt its record, or its neighbours'."""
     lying = store.append(message(sys_flag=0x30 | 0x1))
     assert decode_record(record_of(store, lying)).sys_flag == 0x1
     v6 = store.append(message(born_host=bytes(range(16)), sys_flag=0x20))

@@ -74,7 +74,7 @@ def test_statuses_follow_the_table(store: MessageStore) -> None:
 
 
 def test_a_read_ends_with_the_queue_segment_when_it_has_found_nothing(store: MessageStore) -> None:
-    """20 units make a segment here; one segment per read (travelCqFileNumWhenGetMessage)."""
+    """Here a segment has 20 units, and a read uses one segment (travelCqFileNumWhenGetMessage)."""
     put(store, 45, tag="a")
     put(store, 1, tag="b")
     steps = []

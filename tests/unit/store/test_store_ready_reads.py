@@ -1,4 +1,4 @@
-"""Reads that go on in what one before them found in memory give what any read does."""
+"""Reads that resume from a previous read's position in memory return the same result as any read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ODD, EVEN = tags_code("odd"), tags_code("even")
 
 
 class Hand:
-    """A clock that is moved by hand."""
+    """A clock that the test advances."""
 
     now = 100.0
 
@@ -39,7 +39,7 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
 
 @pytest.fixture
 def store(tmp_path: Path, hand: Hand) -> Iterator[MessageStore]:
-    """A store whose queue files have 20 units."""
+    """Yield a store whose queue files have 20 units."""
     with opened(small_store(tmp_path, mapped_file_size_commit_log=1 << 16)) as store:
         yield store
 
@@ -57,7 +57,7 @@ def queue_of(store: MessageStore) -> ConsumeQueue:
 
 
 def shown(found: GetResult) -> tuple[object, ...]:
-    """All of what was found."""
+    """Return all fields of a result."""
     return found.status, found.next_offset, found.min_offset, found.max_offset, found.records, found.count
 
 
@@ -73,7 +73,7 @@ def read_on(store: MessageStore, request: ReadRequest, offset: int) -> tuple[obj
 def test_a_read_that_goes_on_finds_what_others_do(
     store: MessageStore, hand: Hand, codes: frozenset[int] | None, seed: int
 ) -> None:
-    """Whatever is stored, expires and is read in between."""
+    """For any stores, expirations and reads in between."""
     dice = random.Random(seed)
     put(store, dice.randrange(1, 90))
     request = ReadRequest("T", 0, 0, dice.choice([1, 3, 8, 32]), codes, goes_on=True)
@@ -101,7 +101,7 @@ def test_a_read_that_goes_on_finds_what_others_do(
 def test_where_to_look_is_found_out_once_for_several_reads(
     store: MessageStore, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight reads at most, and never for longer than what is in memory is taken to stay there."""
+    """For eight reads at most, and not longer than data is assumed to stay in memory."""
     put(store, 40)
     request, looks, look = ReadRequest("T", 0, 0, 2, goes_on=True), [], StoreProbe(store).cold_reads.missing
 
@@ -121,7 +121,7 @@ def test_where_to_look_is_found_out_once_for_several_reads(
 
 
 def test_what_is_to_be_proved_is_no_read_that_goes_on(store: MessageStore) -> None:
-    """A unit that came from the disk, a broken stretch of the log, or a log that came from the disk."""
+    """A unit read from the disk, a damaged range of the log, or a log read from the disk."""
     put(store, 30)
     request = ReadRequest("T", 0, 0, 4, goes_on=True)
     assert read_on(store, request, 0)[0] is GetStatus.FOUND

@@ -1,4 +1,4 @@
-"""Broken records get the bytes that somebody else has of them, when those are whole."""
+"""Broken records are replaced by another member's copy, if that copy is intact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = 60
 
 @pytest.fixture
 def whole(tmp_path: Path) -> bytes:
-    """The log of a store whose queue 0 has a broken message at offset 7, as it was before."""
+    """Return the original log of a store whose queue 0 has a broken message at offset 7."""
     with opened(small(tmp_path)) as store:
         fill(store, 0, COUNT)
     log = b"".join(path.read_bytes() for path in sorted((tmp_path / "commitlog").iterdir()))
@@ -38,7 +38,7 @@ def whole(tmp_path: Path) -> bytes:
 
 
 async def read(store: MessageStore, offset: int) -> list[int]:
-    """Queue offsets that a read gives."""
+    """Return the queue offsets of a read."""
     result = store.read(ReadRequest("T", 0, offset, 4))
     result = result if isinstance(result, GetResult) else await result
     return [decode_record(part, check_crc=True).queue_offset for part in result.parts]

@@ -1,4 +1,4 @@
-"""A cluster with a topic of orders, and who consumes them."""
+"""A cluster with a topic of orders, and a consumer group."""
 
 from contextlib import contextmanager
 
@@ -13,7 +13,7 @@ def cluster(tianzhou_cluster):
 
 @pytest.fixture
 def consuming(cluster):
-    """`with consuming() as seen`: a group that notes the bodies it consumes."""
+    """Return a context manager with a group that records the bodies it consumes: `with consuming() as seen`."""
 
     @contextmanager
     def consume(tags="*", **options):

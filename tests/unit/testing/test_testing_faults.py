@@ -1,4 +1,4 @@
-"""Brokers that misbehave on purpose, and clients that see it."""
+"""Brokers with injected faults, and clients that observe them."""
 
 import asyncio
 from datetime import timedelta
@@ -134,7 +134,7 @@ def test_what_a_stop_writes_and_a_kill_does_not(tmp_path, kill):
                 cluster.send("orders", f"{number}")
             cluster.send("later", "in two hours", delay_level=18)
             cluster.settle()
-        # It has left, and with that committed how far it is; that stands in no file yet.
+        # It has left and committed its position; no file has that yet.
         assert sorted(seen) == [b"0", b"1", b"2"]
         seen.clear()
         with broker.down(kill=kill):
@@ -182,7 +182,7 @@ def test_a_whole_cluster_is_killed_under_its_clients_and_comes_up(virtual):
             assert not any(broker.is_running for broker in cluster.brokers.values())
             with pytest.raises((RemotingError, ClientError)):
                 producer.send(Message("orders", b"nobody takes it"))
-            cluster.kill()  # of what is dead nothing happens
+            cluster.kill()  # a dead broker has no more faults
             cluster.up()
             assert sorted(message.body for message in cluster.messages("orders")) == sent
             cluster.wait_until(lambda: {b"%d" % number for number in range(10)} <= set(seen))

@@ -1,4 +1,4 @@
-"""The examples of the how-to are run as they stand there, with the plugin and nothing else."""
+"""The examples of the how-to, run as printed, with only the plugin."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "howto" / "test-your-consumers.md"
 
 def run_pytest(folder, *arguments):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{folder}"}
-    # An installed package brings the plugin by itself; naming it then would be once too often.
+    # An installed package registers the plugin itself; naming it again would be an error.
     plugin = [] if entry_points(group="pytest11", name="tianzhou") else ["-p", "tianzhou.testing.plugin"]
     command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", *arguments]
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""Connections in memory keep the rules of those through a kernel."""
+"""Connections in memory behave like those through a kernel."""
 
 import asyncio
 

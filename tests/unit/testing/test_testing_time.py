@@ -1,4 +1,4 @@
-"""Virtual time: it stands still, passes when spent, and brings everything that it should."""
+"""Virtual time: it stands still, passes when spent, and triggers every due event."""
 
 import asyncio
 import functools
@@ -278,7 +278,7 @@ def test_a_virtual_cluster_refuses_loops_in_real_time():
 
 
 class Work:
-    """Counts what a cluster does while time passes: moves of the clock, and requests its brokers serve."""
+    """Counts a cluster's actions while time passes: moves of the clock, and requests its brokers serve."""
 
     def __init__(self, cluster):
         self.loop, self.requests = cluster.aio.home, 0
@@ -379,7 +379,7 @@ def test_a_process_that_stood_still_for_an_hour_takes_nobody_for_dead(cluster, c
 
 
 class SlowToEnd(ThreadPoolExecutor):
-    """Its threads take a moment of real time to join, as on a busy machine."""
+    """An executor whose threads take a moment of real time to join, like on a busy machine."""
 
     def shutdown(self, wait=True, *, cancel_futures=False):
         time.sleep(0.05)
@@ -391,6 +391,6 @@ async def test_the_limit_for_the_threads_of_a_loop_that_ends_does_not_pass_at_on
     loop.set_default_executor(SlowToEnd())
     await loop.run_in_executor(None, int)
     before = loop.time()
-    # asyncio.Runner gives this limit from Python 3.12 on, and warns when it passes.
+    # asyncio.Runner has this limit from Python 3.12 on, and warns when it passes.
     await loop.shutdown_default_executor(300)
     assert loop.time() == before

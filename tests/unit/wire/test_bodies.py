@@ -1,4 +1,4 @@
-"""JSON bodies: what the golden frames do not show."""
+"""JSON bodies: cases beyond the golden frames."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_the_reference_vector_of_the_compressed_form() -> None:
     packed = codec.dumps(body)
     assert zlib.decompress(packed) == vector
     assert codec.loads(packed) == body
-    # 5.3.3 with compressedRegister says `compressed=false`.
+    # 5.3.3 with compressedRegister sends `compressed=false`.
     assert REGISTER_BODY.loads(packed) == body
     for cut in range(len(vector)):
         with pytest.raises(ProtocolError, match=r"register body|JSON|DataVersion"):

@@ -1,4 +1,4 @@
-"""Bodies that are written in slices read as those that are written at once."""
+"""Bodies encoded in slices equal bodies encoded at once."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ AGREED = ConsumerConnection(CLIENTS[:2])
 
 
 Written = tuple[Generator[None, None, bytes], bytes]
-"""A body that is written in slices, and the same body written at once."""
+"""A body encoded in slices, and the same body encoded at once."""
 
 
 def both(codec: Bean[Any] | Wrapper[Any], value: Any) -> Callable[[], Written]:
     return lambda: (codec.slices(value), codec.dumps(value))
 
 
-# Each worker collects this file, so a body is written only by its test.
+# Each worker collects this file, so a body is encoded only by its test.
 BODIES: dict[str, Callable[[], Written]] = {
     "locked queues": both(LOCKED_QUEUES, QUEUES),
     "no locked queues": both(LOCKED_QUEUES, []),
@@ -132,7 +132,7 @@ BODIES: dict[str, Callable[[], Written]] = {
 
 
 def finish(work: Generator[None, None, bytes]) -> tuple[bytes, int]:
-    """What work comes to, and how often it let others be served."""
+    """Return the result of the work, and the number of its pauses."""
     pauses = 0
     while True:
         try:

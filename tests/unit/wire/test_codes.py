@@ -1,4 +1,4 @@
-"""The code tables hold what the protocol sheet holds, by the sheet's own text."""
+"""The code tables agree with the text of the protocol sheet."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The frame codec: the sheet's vectors, what a tolerant reader takes, what is refused and with which words."""
+"""The frame codec: the sheet's vectors, tolerant decoding, refusals and their texts."""
 
 import json
 import struct
@@ -22,7 +22,7 @@ POP_VECTOR = bytes.fromhex("00000019010000150d720001df00000002000000000000000000
 
 
 def json_frame(header: str | bytes, body: bytes = b"") -> bytes:
-    """A frame without its length."""
+    """Return a frame without its length."""
     raw = header.encode() if isinstance(header, str) else header
     return struct.pack(">I", len(raw)) + raw + body
 
@@ -138,7 +138,7 @@ def test_numbers_as_text_and_nulls_are_read() -> None:
 
 
 def test_text_that_is_no_utf8_is_read_with_replacement_characters() -> None:
-    # Seen from C++ clients in another locale: Java reads on, so do we.
+    # Seen from C++ clients in another locale: Java ignores it, and so do we.
     command = decode(json_frame(b'{"code":1,"remark":"\xc4\xe3","extFields":{"a":"\xba\xc3"}}'))
     assert command.fields == {"a": "\ufffd\ufffd"}
     binary = struct.pack(">hBhiii", 1, 0, 0, 0, 0, 1) + b"\xff" + struct.pack(">ihciB", 8, 1, b"a", 1, 0xFF)

@@ -1,4 +1,4 @@
-"""Messages whose properties, hosts and id are made when they are first looked at are messages like any other."""
+"""Messages with lazily decoded properties, hosts and id behave like any other message."""
 
 import copy
 import pickle

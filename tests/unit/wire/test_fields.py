@@ -1,4 +1,4 @@
-"""Header fields: the tables against the sheet, reading and writing."""
+"""Header fields: the tables compared with the sheet, encoding and decoding."""
 
 import re
 from pathlib import Path
@@ -26,13 +26,13 @@ SHEET = (Path(__file__).parents[3] / "docs/spec/wire.md").read_text()
 TOKEN = re.compile(r"\b(\w+):([silb])(!?)")
 HOT = (10, 324, 310, 320, 325, 11, 361)
 
-# Required in the sheet, and yet an absent one reads as Java's default: nobody is turned away for it.
+# Required in the sheet, but an absent one has Java's default: no request is refused for it.
 DEFAULTED = {(17, "order"), (200050, "bornTime"), (1002, "clusterName"), (1002, "brokerName")}
 DEFAULTED |= {(1002, "brokerId"), (1002, "designateElect")}
 
 
 def sheet_rows() -> list[tuple[int, str, str]]:
-    """Code, request header cell and reply header cell of every row of §3 that describes one code."""
+    """Return code, request header cell and reply header cell of every row of §3 that describes one code."""
     text = SHEET[SHEET.index("\n## 3. ") : SHEET.index("\n## 4. ")]
     found = []
     for part in re.split(r"\n### ", text)[1:]:
@@ -226,7 +226,7 @@ def test_text_fields_are_the_same_either_way() -> None:
 
 
 def test_a_hot_reply_is_read_for_what_it_answers() -> None:
-    # It looks like the reply to a send, but answers something else; the text is still there to be read.
+    # It looks like the reply to a send, but answers another request; the text is still readable.
     fields = write_reply(310, msg_id="m", queue_id=1, queue_offset=2)
     frame = encode(Command(0, 5, 1, fields={"queueId": "1", **fields}))
     command = split(frame, 0, len(frame), 1 << 20)[0][0]

@@ -54,7 +54,7 @@ def test_addresses() -> None:
 
 
 def wall_ms(*when: int) -> int:
-    """Milliseconds since the epoch of a local wall-clock time."""
+    """Return the milliseconds since the epoch of a local wall-clock time."""
     return int(datetime(*when).timestamp() * 1000)  # type: ignore[arg-type]  # noqa: DTZ001
 
 
@@ -88,5 +88,5 @@ def test_the_time_part_starts_again_with_the_month() -> None:
     end = wall_ms(2024, 6, 1)
     assert int(ids.next(end - 1)[20:28], 16) == end - 1 - wall_ms(2024, 5, 1)
     assert ids.next(end)[20:28] == "00000000"
-    # A clock set back over the boundary does not go below zero.
+    # A clock set back over the boundary does not give a negative value.
     assert ids.next(end - 5)[20:28] == "00000000"

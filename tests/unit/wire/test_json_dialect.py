@@ -132,7 +132,7 @@ def test_keys_of_keys_are_refused() -> None:
 
 
 def referring(shared: int, times: int) -> bytes:
-    """A list of so many values, and so many references to it."""
+    """Return a list of `shared` values, and `times` references to it."""
     values = ",".join(["1"] * (shared - 1))
     references = ",".join(['{"$ref":"$.a"}'] * times)
     return f'{{"a":[{values}],"b":[{references}]}}'.encode()
@@ -308,6 +308,6 @@ PLAIN = st.recursive(
 def test_both_readers_agree_about_standard_json(value: Any) -> None:
     text = json.dumps(value)
     assert loads(text.encode()) == value
-    # A trailing comma is what only the lenient reader takes.
+    # Only the lenient reader accepts a trailing comma.
     assert loads(f"[{text},]".encode()) == [value]
     assert loads(f"{{0:{text}}}".encode()) == {0: value}

@@ -1,4 +1,4 @@
-"""Large tables written and read a few entries at a time are what they are at once."""
+"""Large tables encoded and decoded in slices equal those encoded and decoded at once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_registration_of_single_texts_is_the_same(count: int) -> None:
 
 
 def read(data: bytes) -> tuple[RegisterBody, int]:
-    """A registration read in steps, and in how many."""
+    """Return a registration decoded in steps, and the number of steps."""
     steps, count = REGISTER_BODY.load_in_steps(data), 0
     while True:
         try:

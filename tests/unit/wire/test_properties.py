@@ -9,7 +9,7 @@ from tianzhou.wire.properties import decode_properties, encode_properties, get_p
 
 
 def raw(text: str) -> bytes:
-    """␁ and ␂ stand for the separators."""
+    """Return the bytes of a text; ␁ and ␂ are the separators."""
     return text.replace("␁", "\x01").replace("␂", "\x02").encode()
 
 

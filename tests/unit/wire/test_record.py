@@ -78,7 +78,7 @@ def test_every_shape_comes_back(born: bytes, store: bytes, topic: str) -> None:
 
 
 def test_the_host_bits_follow_the_addresses() -> None:
-    # Apache takes these bits from the sender and writes a record shorter than it says (wire.md §4.4).
+    # Apache copies these bits from the sender and writes a record shorter than its length field (wire.md §4.4).
     data = codec.encode_record(made(sys_flag=0x1 | 0x10 | 0x20 | 0x300))
     assert codec.decode_record(data).sys_flag == 0x301
 

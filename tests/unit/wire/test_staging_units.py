@@ -1,4 +1,4 @@
-"""Units of staged messages: what goes in comes out, and what is no unit is refused."""
+"""Units of staged messages: decoding reverses encoding, and invalid units are refused."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The proof that a cluster has lost nothing: acknowledged = stored on a majority = consumed, by unique key."""
+"""A proof that a cluster has lost no message: acknowledged = stored on a majority = consumed, by unique key."""

@@ -1,4 +1,6 @@
-"""The file of acknowledged messages: a line for each, its unique key and, where known, where it was acknowledged. Pure.
+"""The file of acknowledged messages. Pure.
+
+Each line has a unique key and, if known, the place of the acknowledgement:
 
 7F0000011BFFA16AF33A6A6C9F680000 broker-a 3 1071
 """
@@ -16,22 +18,22 @@ LONGEST_KEY = 255
 
 
 def line_of(key: str, place: MessagePlace) -> str:
-    """The line of an acknowledged message, with its end."""
+    """Return the line of an acknowledged message, with its line feed."""
     return f"{key} {place.broker} {place.queue_id} {place.offset}\n"
 
 
 def read_lines(lines: Iterable[str], source: str) -> dict[str, MessagePlace | None]:
-    """Keys with the places where they were acknowledged; of a key that is there twice, the first.
+    """Return keys with the places of their acknowledgements. If a key occurs twice, its first place counts.
 
-    Empty lines, and those that begin with `#`, are passed over; so is a last line without an end, which its writer had
+    Empty lines and lines that begin with `#` are skipped. So is a last line without a line feed, which its writer had
     not finished.
 
     Args:
-        lines: with their ends.
-        source: the file's name, for messages.
+        lines: lines with their line feeds.
+        source: name of the file, for messages.
 
     Raises:
-        ConfigError: a line is something else, or there are more than 20 million.
+        ConfigError: a line is malformed, or there are more than 20 million.
     """
     found: dict[str, MessagePlace | None] = {}
     for number, line in enumerate(lines, 1):

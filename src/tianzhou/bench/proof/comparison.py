@@ -1,7 +1,7 @@
-"""Acknowledged messages compared with what each replica holds and what a group consumed. Pure.
+"""Comparison of acknowledged messages with the content of each replica and the messages that a group consumed. Pure.
 
-A replica set is a broker name with all its brokers, master and slaves, or the members of a group. A message counts as
-stored when a majority of one set has it, whoever is master now.
+A replica set is a broker name with all its brokers: master and slaves, or the members of a group. A message counts as
+stored if a majority of one set has it, whichever broker is master now.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 MISSING: Final = ""
-"""In the place of a key where a queue has no message at an offset."""
+"""Replacement for a key at an offset where a queue has no message."""
 
 
 class MessagePlace(NamedTuple):
-    """Where a message is: a queue of a broker name, and the offset there."""
+    """The place of a message: a broker name, a queue and an offset."""
 
     broker: str
     queue_id: int
@@ -28,7 +28,7 @@ class MessagePlace(NamedTuple):
 
 @dataclass(slots=True)
 class QueueReading:
-    """What was read of one queue at one replica.
+    """Keys that were read from one queue at one replica.
 
     Attributes:
         begin: offset of the first key.
@@ -40,11 +40,11 @@ class QueueReading:
 
     @property
     def end(self) -> int:
-        """The offset behind the last key."""
+        """The offset after the last key."""
         return self.begin + len(self.keys)
 
     def add(self, offset: int, key: str) -> None:
-        """Take note of the message at an offset; those before it that did not come are missing."""
+        """Record the message at an offset. Offsets before it without a message are missing."""
         at = offset - self.begin
         if at < 0:
             return
@@ -52,21 +52,21 @@ class QueueReading:
         self.keys[at] = key
 
     def at(self, offset: int) -> str:
-        """The key at an offset that was read; `MISSING` where there is none."""
+        """Return the key at an offset that was read; `MISSING` if there is none."""
         return self.keys[offset - self.begin]
 
 
 @dataclass(slots=True)
 class Reading:
-    """What one replica holds.
+    """The content of one replica.
 
     Attributes:
-        broker: its broker name.
-        address: where it listens.
-        queues: what was read, by queue.
-        found: keys that were asked for one by one, where its queues could not be read, each with queue and offset.
-        whole: whether all of it was read; a replica that was not may hold more.
-        why: why it was not read, or not to its end.
+        broker: broker name of the replica.
+        address: address of the replica.
+        queues: the keys that were read, by queue.
+        found: keys that were queried one by one, if the queues could not be read, each with its queues and offsets.
+        whole: whether the replica was read completely. Otherwise it may contain more.
+        why: the reason if it was not read completely.
     """
 
     broker: str
@@ -78,12 +78,12 @@ class Reading:
 
     @property
     def messages(self) -> int:
-        """How many messages were found on it."""
+        """Number of messages that were found on the replica."""
         in_queues = sum(len(queue.keys) - queue.keys.count(MISSING) for queue in self.queues.values())
         return in_queues + sum(map(len, self.found.values()))
 
     def places(self) -> Iterator[tuple[str, MessagePlace]]:
-        """Every key with its place."""
+        """Return every key with its place."""
         for queue_id, queue in self.queues.items():
             for number, key in enumerate(queue.keys):
                 if key:
@@ -98,10 +98,10 @@ class Missed:
     """An acknowledged message that is not on a majority.
 
     Attributes:
-        key: its unique key.
-        place: where it was acknowledged; None when only the key is known.
-        on: addresses of the replicas that have it.
-        copies: replicas of the set that comes nearest.
+        key: the unique key.
+        place: place of the acknowledgement; None if only the key is known.
+        on: addresses of the replicas that have the message.
+        copies: number of replicas of the set with most copies.
     """
 
     key: str
@@ -117,11 +117,11 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDifference:
-    """An offset at which replicas of a set hold different messages.
+    """An offset at which replicas of a set have different messages.
 
     Attributes:
         place: the offset.
-        keys: what each replica has there, by address; `MISSING` for nothing.
+        keys: the key at each replica, by address; `MISSING` for no message.
     """
 
     place: MessagePlace
@@ -133,14 +133,14 @@ class ReplicaDifference:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A queue whose end a replica has not reached.
+    """A queue of which a replica lacks the last messages.
 
     Attributes:
         address: the replica.
-        broker: its broker name.
+        broker: broker name of the replica.
         queue_id: the queue.
-        end: the offset behind its last message there.
-        longest: the same at the replica that has most.
+        end: the offset after its last message at the replica.
+        longest: the same at the replica with most messages.
     """
 
     address: str
@@ -155,12 +155,12 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A message that is there more than once.
+    """A message that occurs more than once.
 
     Attributes:
-        key: its unique key.
-        times: how often.
-        places: where; empty for what was consumed.
+        key: the unique key.
+        times: number of occurrences.
+        places: the places; empty for consumed messages.
     """
 
     key: str
@@ -174,19 +174,19 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class ProofVerdict:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
-        acknowledged: acknowledged messages.
-        on_majority: those of them that a majority of a set has.
-        consumed: those of them that were consumed.
-        lost: those that no majority has, whatever a replica that was not read may hold.
-        unproven: those that a majority has only if replicas have them that were not read.
-        not_consumed: keys that the group did not get.
-        differing: offsets at which replicas disagree.
-        behind: queues that a replica has not to their end.
+        acknowledged: number of acknowledged messages.
+        on_majority: number of acknowledged messages that a majority of a set has.
+        consumed: number of acknowledged messages that were consumed.
+        lost: messages that no majority has, whatever unread replicas may contain.
+        unproven: messages that a majority has only if unread replicas have them.
+        not_consumed: keys that the group did not receive.
+        differing: offsets at which replicas have different messages.
+        behind: queues of which a replica lacks the last messages.
         stored_twice: acknowledged messages at more than one place, as after a repeated send.
-        consumed_twice: acknowledged messages the group got more than once.
+        consumed_twice: acknowledged messages that the group received more than once.
     """
 
     acknowledged: int
@@ -202,17 +202,17 @@ class ProofVerdict:
 
     @property
     def proven(self) -> bool:
-        """Whether acknowledged = on a majority = consumed, and replicas agree wherever both have something."""
+        """Whether acknowledged = on a majority = consumed, and replicas agree at all offsets that several have."""
         return not (self.lost or self.unproven or self.not_consumed or self.differing)
 
     @property
     def settled(self) -> bool:
-        """Whether waiting cannot change it: proven, and every replica that was read has everything."""
+        """Whether waiting cannot change the result: it is proven, and every replica that was read has all messages."""
         return self.proven and not self.behind
 
 
 def majority(copies: int) -> int:
-    """How many of so many replicas are one."""
+    """Return the number of replicas that form a majority."""
     return copies // 2 + 1
 
 
@@ -222,13 +222,13 @@ def compare(
     copies: Mapping[str, int],
     consumed: Mapping[str, int],
 ) -> ProofVerdict:
-    """Compare what was promised with what is there.
+    """Compare acknowledged messages with stored and consumed ones.
 
     Args:
-        acknowledged: unique keys, each with the place where it was acknowledged, where that is known.
-        readings: of every replica that is known, read or not.
-        copies: replicas that each set has in all, by broker name; sets have as many as readings at least.
-        consumed: how often the group got each key.
+        acknowledged: unique keys, each with the place of its acknowledgement, if known.
+        readings: the content of every known replica, read or not.
+        copies: number of replicas of each set, by broker name. At least the number of its readings counts.
+        consumed: number of times that the group received each key.
     """
     sets: dict[str, list[Reading]] = defaultdict(list)
     for reading in readings:
@@ -252,7 +252,7 @@ def compare(
         for name, of_set in holders.items():
             on = of_set.get(key, ())
             stored = stored or len(on) >= majority(sizes[name])
-            # One that was not read to its end may have it, unless it is known to.
+            # A replica that was not read completely may have the message, unless it is already counted.
             hidden = unread[name] - sum(not one.whole and one.address in on for one in sets[name])
             possible = possible or len(on) + hidden >= majority(sizes[name])
             if len(on) > len(best):
@@ -279,7 +279,7 @@ def compare(
 
 
 def _queues(members: Iterable[Reading]) -> Iterator[tuple[int, dict[str, QueueReading]]]:
-    """Each queue of a set with what its replicas have of it, by address."""
+    """Yield each queue of a set with its keys at each replica, by address."""
     members = list(members)
     for queue_id in sorted({queue_id for reading in members for queue_id in reading.queues}):
         yield queue_id, {one.address: one.queues[queue_id] for one in members if queue_id in one.queues}
@@ -288,7 +288,8 @@ def _queues(members: Iterable[Reading]) -> Iterator[tuple[int, dict[str, QueueRe
 def _differing(sets: Mapping[str, Sequence[Reading]]) -> Iterator[ReplicaDifference]:
     for name, members in sets.items():
         for queue_id, by_address in _queues(members):
-            # Where one has deleted what is old, or not copied what is new, there is nothing to compare.
+            # Compare only offsets that all replicas have: one may have deleted old messages, another not yet copied new
+            # ones.
             first = max(queue.begin for queue in by_address.values())
             end = min(queue.end for queue in by_address.values())
             for offset in range(first, end):

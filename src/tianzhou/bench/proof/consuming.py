@@ -1,4 +1,4 @@
-"""The group of a proof: new, alone, reading every queue from where the proof began."""
+"""The consumer group of a proof: a new group with one member, which reads every queue from the start of the proof."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ AGAIN_S = 0.5
 
 
 class ProofGroup:
-    """Counts what a group gets, by unique key.
+    """A counter of the messages that a group receives, by unique key.
 
     Args:
-        consumer: of a group that nobody else is in.
-        begins: the queues, and where to begin in each.
+        consumer: the only member of its group.
+        begins: the offset at which to begin in each queue.
 
     Attributes:
-        consumed: how often each key came.
+        consumed: number of times that each key was received.
     """
 
     def __init__(self, consumer: PullConsumer, begins: Mapping[MessageQueue, int]) -> None:
@@ -34,7 +34,7 @@ class ProofGroup:
         self.consumed: Counter[str] = Counter()
 
     async def run(self) -> None:
-        """Consume until it is cancelled; brokers may come and go meanwhile."""
+        """Consume until the task is cancelled. Brokers may stop and restart meanwhile."""
         self._consumer.assign(self._begins)
         for queue, begin in self._begins.items():
             await self._seek(queue, begin)
@@ -56,7 +56,7 @@ class ProofGroup:
                     await self._consumer.seek_to_begin(queue)
                 return
             except ClientError as error:
-                # The queue holds no such offset: it is read from its first message on.
+                # The queue has no such offset, so read it from its first message.
                 _log.info("%s is read from its first message: %s", queue, error)
                 begin = 0
             except TianzhouError as error:

@@ -1,4 +1,4 @@
-"""Sending for a proof: many at a time, and a ledger of what was acknowledged."""
+"""The load of a proof: concurrent sends, and a record of the acknowledgements."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ AFTER_FAILURE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class LoadOrder:
-    """What is sent.
+    """A description of the messages to send.
 
     Attributes:
-        topic: where to.
-        count: messages, None for as many as fit into `seconds`.
-        seconds: for how long; None until `count` are sent.
-        rate: messages a second, 0 for as fast as they are acknowledged.
-        size_bytes: of a body.
-        in_flight: sends at a time.
-        timeout_ms: how long a message is tried before it counts as failed.
+        topic: the target topic.
+        count: number of messages, None for as many as fit into `seconds`.
+        seconds: duration; None until `count` messages are sent.
+        rate: messages per second, 0 for as fast as they are acknowledged.
+        size_bytes: size of a body.
+        in_flight: number of concurrent sends.
+        timeout_ms: time for which a message is retried before it counts as failed.
     """
 
     topic: str
@@ -44,15 +44,15 @@ class LoadOrder:
 
 
 class ProofLoad:
-    """Sends, and takes note of every acknowledgement.
+    """A sender that records every acknowledgement.
 
     Args:
-        order: what is sent.
-        ledger: a text file that gets a line for each; None for none.
+        order: the messages to send.
+        ledger: a text file to which it writes a line for each acknowledgement; None for none.
 
     Attributes:
         acknowledged: unique keys with the place of the acknowledgement.
-        failures: how often a send failed at last, by reason.
+        failures: number of sends that finally failed, by reason.
     """
 
     def __init__(self, order: LoadOrder, ledger: TextIO | None = None) -> None:
@@ -65,20 +65,20 @@ class ProofLoad:
         self.failures: Counter[str] = Counter()
 
     async def send(self, producer: Producer, progress: Callable[[int], None]) -> None:
-        """Send all of it.
+        """Send all messages.
 
         Args:
-            producer: a durable one.
+            producer: a durable producer.
             progress: called with the number of acknowledged messages.
 
         Raises:
-            ClientError: the topic cannot be sent to at all.
+            ClientError: the topic rejects every send.
         """
         began_s = time.monotonic()
         await asyncio.gather(*(self._work(producer, began_s, progress) for _ in range(self._order.in_flight)))
 
     def stop(self) -> None:
-        """Send no more; what is on its way is waited for."""
+        """Start no more sends. `send` still waits for those in flight."""
         self._stopping = True
 
     async def _work(self, producer: Producer, began_s: float, progress: Callable[[int], None]) -> None:

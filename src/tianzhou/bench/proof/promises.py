@@ -1,4 +1,4 @@
-"""What a broker's settings promise with an acknowledgement, and what they leave out. Pure (broker.md §17.2, §19.9)."""
+"""Guarantees of an acknowledgement that a broker's settings leave out. Pure (broker.md §17.2, §19.9)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 
 def left_out(values: Mapping[str, str]) -> Iterator[str]:
-    """What an acknowledgement of a broker does not promise, in sentences; nothing for zero loss.
+    """Return the guarantees that an acknowledgement of a broker lacks, in sentences; none for settings of zero loss.
 
     Args:
-        values: its settings, RocketMQ's keys to values; a key that is not there counts as unknown, not as missing.
+        values: its settings by RocketMQ's keys. A missing key counts as unknown, not as a missing guarantee.
     """
     if values.get("flushDiskType", "").upper() == "ASYNC_FLUSH":
         yield "flushDiskType=ASYNC_FLUSH acknowledges before the disk has a message"

@@ -1,4 +1,4 @@
-"""Reading a topic at every replica by itself: by pulls at its address, or key by key where it serves no pulls."""
+"""Reading of a topic at each replica: by pulls at its address, or by queries for keys if it does not serve pulls."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from tianzhou.wire.codes import ResponseCode
 _log = logging.getLogger(__name__)
 
 AT_ONCE = 256
-"""Messages wished for in a pull; brokers have limits of their own."""
+"""Maximum messages of a pull. Brokers have limits of their own."""
 PULL_TIMEOUT_MS = 5_000
 MOST_MESSAGES = 20_000_000
-"""Messages of a topic at one replica, above which a proof would need more memory than it should."""
+"""Maximum messages of a topic at one replica. More would need too much memory."""
 QUERIES_AT_ONCE = 32
 _NO_PULLS = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
-"""Answers of a replica that serves no pulls, as Apache's slaves without `slaveReadEnable` (broker.md §17.4)."""
+"""Response codes of a replica that serves no pulls: Apache's slaves without `slaveReadEnable` (broker.md §17.4)."""
 
 
 class ReplicaReader:
-    """One replica of a topic, read again and again from where it was read to.
+    """A reader of one replica of a topic. Each call continues where the last one ended.
 
     Args:
-        instance: connections.
+        instance: the connections.
         topic: the topic.
-        broker: the replica's broker name.
-        address: where it listens.
-        begins: where to begin in each queue.
+        broker: broker name of the replica.
+        address: address of the replica.
+        begins: the offset at which to begin in each queue.
 
     Attributes:
-        reading: what was read so far.
+        reading: the keys that were read so far.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class ReplicaReader:
         self.reading = Reading(broker, address)
 
     async def read(self, keys: Iterable[str], intern: dict[str, str]) -> None:
-        """Read on to the present end of all queues; why that does not succeed is in `reading.why`.
+        """Continue to the present end of all queues. If that fails, `reading.why` contains the reason.
 
         Args:
-            keys: those to ask for, one by one, when it serves no pulls.
-            intern: keys that are known, so that all replicas share one text of each.
+            keys: the keys to query one by one, if the replica does not serve pulls.
+            intern: known keys, so that all replicas share one string per key.
 
         Raises:
-            ConfigError: the topic holds more than can be compared.
+            ConfigError: the topic has too many messages to compare.
         """
         self._intern = intern
         reading = self.reading
@@ -102,7 +102,7 @@ class ReplicaReader:
                 timeout_ms=PULL_TIMEOUT_MS,
             )
             if found is None:
-                # It may have deleted what is old, and a copy may not have come so far.
+                # It may have deleted old messages, or a slave may lag behind.
                 found = reading.queues[queue_id] = QueueReading(max(offset, min(raw.min_offset, raw.max_offset)))
                 offset = found.begin
             if raw.status is PullStatus.FOUND:
@@ -144,12 +144,12 @@ class ReplicaReader:
 
 
 class Replicas:
-    """All replicas of a topic that were ever seen, whoever of them lives.
+    """All replicas of a topic that were ever in its route, alive or not.
 
     Args:
         instance: connections and routes.
         topic: the topic.
-        begins: where to begin, by queue; queues of brokers that come later begin at their first message.
+        begins: the offset at which to begin, by queue. Queues of brokers that join later begin at their first message.
     """
 
     def __init__(self, instance: ClientInstance, topic: str, begins: Mapping[MessageQueue, int]) -> None:
@@ -163,11 +163,11 @@ class Replicas:
 
     @property
     def readings(self) -> list[Reading]:
-        """What each replica holds, in order of names and addresses."""
+        """The content of each replica, ordered by name and address."""
         return [self._readers[place].reading for place in sorted(self._readers)]
 
     async def look(self) -> None:
-        """Ask the name server which replicas there are; those that are gone by now stay known."""
+        """Query the name server for replicas. Replicas that are no longer in the route are not removed."""
         try:
             route = await self._instance.refresh_route(self._topic)
         except TianzhouError as error:
@@ -187,13 +187,13 @@ class Replicas:
                     self._readers[place] = ReplicaReader(self._instance, self._topic, *place, begins)
 
     async def read(self, keys: Iterable[str]) -> None:
-        """Read on at every replica at the same time.
+        """Continue at all replicas concurrently.
 
         Args:
-            keys: those to ask for where no pulls are served.
+            keys: the keys to query at replicas that do not serve pulls.
 
         Raises:
-            ConfigError: the topic holds more than can be compared.
+            ConfigError: the topic has too many messages to compare.
         """
         wanted = list(keys)
         await asyncio.gather(*(reader.read(wanted, self._intern) for reader in self._readers.values()))

@@ -1,4 +1,4 @@
-"""A proof from end to end: send, read every replica, consume, compare, until nothing changes or the time is over."""
+"""A proof from end to end: send, read every replica, consume and compare, until the result is settled or time is up."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ GROUP_PREFIX = "prove-"
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
 SETTLE_S = 10.0
-"""Seconds for which replicas that cannot be read are waited for when the others have proved it."""
+"""Seconds to wait for replicas that cannot be read, after the others have proved the result."""
 ROUND_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofPlan:
-    """What is to be proved, and how long it may take.
+    """The subject of a proof, and its time limit.
 
     Attributes:
-        topic: the topic; it is made when it is not there, unless `acknowledged` are to be found in it.
-        load: what is sent; None to compare `acknowledged` alone.
-        acknowledged: keys that were acknowledged before; None to send.
-        queues: of a topic that is made, on each broker.
-        copies: replicas that every set has; 0 for as many as are seen.
-        wait_s: how long after the last send replicas and the group may take.
-        ledger: gets a line for each acknowledgement.
+        topic: the topic. It is created if it is missing, unless `acknowledged` is given.
+        load: the messages to send; None to compare `acknowledged` only.
+        acknowledged: keys that were acknowledged before; None to send messages.
+        queues: number of queues per broker of a topic that is created.
+        copies: number of replicas of each set; 0 for the number in the route.
+        wait_s: seconds to wait for replicas and the group after the last send.
+        ledger: a file to which a line is written for each acknowledgement.
     """
 
     topic: str
@@ -59,14 +59,14 @@ class ProofPlan:
 
 @dataclass(slots=True)
 class ProofOutcome:
-    """What a proof found.
+    """The result of a proof.
 
     Attributes:
         verdict: the comparison.
-        readings: what each replica holds.
-        failures: sends that failed at last, by reason.
-        notes: what people should know.
-        sent_s: how long sending took.
+        readings: the content of each replica.
+        failures: number of sends that finally failed, by reason.
+        notes: notes for the user.
+        sent_s: duration of the sends in seconds.
     """
 
     verdict: ProofVerdict
@@ -87,10 +87,10 @@ async def prove(
     """Run a proof.
 
     Args:
-        proof: what is to be proved.
+        proof: the subject of the proof.
         namesrv: the name servers.
         tls: see `ClientInstance`.
-        announce: called with what is being done.
+        announce: called with a description of each step.
         progress: called with the number of acknowledged messages.
 
     Raises:
@@ -120,7 +120,7 @@ async def prove(
 
 
 async def _prepared(proof: ProofPlan, admin: Admin, announce: Callable[[str], None]) -> dict[MessageQueue, int]:
-    """The topic's queues, and where the proof begins in each."""
+    """Return the topic's queues, and the offset at which the proof begins in each."""
     instance = admin.instance
     if not await admin.topics.exists(proof.topic):
         if proof.acknowledged is not None:
@@ -178,7 +178,7 @@ async def _compared(
     acknowledged: Mapping[str, MessagePlace | None],
     announce: Callable[[str], None],
 ) -> ProofVerdict:
-    """Compare again and again, until it is settled or the time is over."""
+    """Compare repeatedly, until the result is settled or the time is up."""
     end_s, pause_s, said = time.monotonic() + proof.wait_s, FIRST_PAUSE_S, ""
     proven_s: float | None = None
     while True:
@@ -224,6 +224,6 @@ async def _promises(admin: Admin, topic: str) -> list[str]:
         try:
             values = await admin.cluster.broker_config(broker.master)
         except TianzhouError:
-            continue  # not every cluster shows its settings
+            continue  # Some clusters do not return their settings.
         notes += [f"{broker.broker_name}: {text}" for text in left_out(values)]
     return notes

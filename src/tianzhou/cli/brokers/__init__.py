@@ -1,1 +1,1 @@
-"""Processes under `tianzhou serve`: those of `--brokers N` (docs/howto/several-brokers.md) and of `--console`."""
+"""Child processes of `tianzhou serve`: for `--brokers N` (docs/howto/several-brokers.md) and for `--console`."""

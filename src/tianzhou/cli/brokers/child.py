@@ -1,6 +1,6 @@
-"""A broker process of `tianzhou serve --brokers N`: an order in JSON, an answer of one line of JSON.
+"""A broker process of `tianzhou serve --brokers N`. It gets an order in JSON, and answers with one line of JSON.
 
-It ends on SIGTERM, and when whoever started it is gone, which its standard input then tells.
+It ends on SIGTERM, and when its parent has ended, which closes its standard input.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.logs import log_to_stderr
 
 STOP_LIMIT_S = 4.0
-"""How long a clean end may take; who started the process waits a little longer."""
+"""Maximum seconds of a clean end. The parent waits a little longer."""
 SETTINGS_ENV = "TIANZHOU_BROKER_SETTINGS"
 _STDIN = 0
 _UNSEEN = ("tls", "values", "own")
@@ -34,26 +34,26 @@ _UNSEEN = ("tls", "values", "own")
 
 @dataclass(frozen=True)
 class BrokerOrder:
-    """What a broker process is to be.
+    """The configuration of a broker process.
 
     Attributes:
         name: the broker's name.
-        data: the data folder of all.
-        home: where this broker keeps its files.
+        data: the data folder of all brokers.
+        home: the folder of this broker's files.
         host: address to listen on.
         advertised: host for clients.
-        port: its port.
-        broker_name: the name that clients see; empty for `name`.
+        port: port of the broker.
+        broker_name: the name for clients; empty for `name`.
         namesrv: address of the name server.
-        flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
+        flush: ASYNC_FLUSH or SYNC_FLUSH; empty for the flush in `values`.
         tls: the `tls.*` values of `serve`.
-        level: what is logged.
+        level: level of the log.
         log_format: form of the log, see `set_up_logs`.
         log_levels: levels of modules, see `set_up_logs`.
-        values: settings of the broker under RocketMQ's keys. Others see a process's arguments, and there may be
-            secrets among these: they, `tls` and `own` go by the environment, which only the user of the process can
-            read and which it takes them out of.
-        own: access key and secret that the servers of this command sign with; empty for none.
+        values: settings of the broker under RocketMQ's keys. They may contain secrets, and other users can read a
+            process's arguments. So `values`, `tls` and `own` are passed in the environment, which only the user of the
+            process can read. The process removes them from it.
+        own: access key and secret with which the servers of this command sign requests; empty for none.
     """
 
     name: str
@@ -73,18 +73,18 @@ class BrokerOrder:
     own: Sequence[str] = field(default=(), repr=False)
 
     def text(self) -> str:
-        """As an argument of the process."""
+        """Return the public part of the order, as an argument of the process."""
         shown = {name: value for name, value in asdict(self).items() if name not in _UNSEEN}
         return json.dumps(shown, separators=(",", ":"))
 
     def environment(self) -> dict[str, str]:
-        """The part of the order that goes where only the process's owner sees it."""
+        """Return the secret part of the order, as environment variables that only the process's owner can read."""
         return {SETTINGS_ENV: json.dumps({name: getattr(self, name) for name in _UNSEEN})}
 
 
 @dataclass(frozen=True)
 class BrokerReady:
-    """It serves: the address for clients, and whether its hot path is compiled."""
+    """The answer of a broker that serves: its address for clients, and the implementation of its hot path."""
 
     address: str
     mode: str
@@ -92,12 +92,12 @@ class BrokerReady:
 
 @dataclass(frozen=True)
 class Failed:
-    """It cannot start.
+    """The answer of a broker that cannot start.
 
     Attributes:
-        reason: for people.
-        code: the exit code it means.
-        locked: whether another process has the store.
+        reason: the reason, for users.
+        code: the exit code for the reason.
+        locked: whether another process has locked the store.
     """
 
     reason: str
@@ -106,7 +106,7 @@ class Failed:
 
 
 def answer_of(line: bytes) -> BrokerReady | Failed | None:
-    """The answer of a broker process; None when it ended without one."""
+    """Parse the answer of a broker process; None if it ended without an answer."""
     try:
         answer = json.loads(line)
     except ValueError:
@@ -115,11 +115,11 @@ def answer_of(line: bytes) -> BrokerReady | Failed | None:
 
 
 class Prefixed:
-    """A stream that begins every line with the broker's name.
+    """A stream that prefixes every line with the broker's name.
 
     Args:
-        stream: where it goes.
-        prefix: what each line begins with.
+        stream: the target stream.
+        prefix: the prefix of each line.
     """
 
     def __init__(self, stream: TextIO, prefix: str) -> None:
@@ -128,27 +128,27 @@ class Prefixed:
         self._rest = ""
 
     def write(self, text: str) -> int:
-        """Write what is whole lines by now, in one go, so that lines of several processes do not mix."""
+        """Write all complete lines in one call, so that lines of several processes do not mix."""
         *lines, self._rest = (self._rest + text).split("\n")
         if lines:
-            # Whoever reads may be gone; that must not keep a broker from ending in order.
+            # The reader may have ended. That must not prevent a clean end of the broker.
             with contextlib.suppress(OSError):
                 self._stream.write("".join(f"{self._prefix}{line}\n" for line in lines))
                 self._stream.flush()
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back but half lines."""
+        """Do nothing: only incomplete lines are buffered."""
 
     def fileno(self) -> int:
-        """The stream's own."""
+        """Return the target stream's file descriptor."""
         return self._stream.fileno()
 
 
 def main() -> None:
     """Run the broker process of the order in the first argument."""
     order = BrokerOrder(**json.loads(sys.argv[1]), **json.loads(os.environ.pop(SETTINGS_ENV, "{}")))
-    # A line of JSON names the broker in a field of its own.
+    # In JSON, a field contains the broker's name.
     sys.stderr = Prefixed(sys.stderr, "" if order.log_format == LogFormat.json else f"{order.name}: ")
     log_to_stderr(order.level)
     set_up_logs(order.log_format, order.log_levels, order.name)
@@ -159,14 +159,14 @@ def main() -> None:
         _answer("failed", asdict(Failed(explain(error), code, isinstance(error, StoreLocked))))
         sys.exit(code)
     except KeyboardInterrupt:
-        sys.exit(0)  # ended before there was anything to end
+        sys.exit(0)  # interrupted before it had started anything
     except OSError as error:
         _answer("failed", asdict(Failed(f"{error.filename}: {error.strerror}" if error.filename else str(error))))
         sys.exit(EXIT_FAILED)
 
 
 async def start(order: BrokerOrder) -> Callable[[], Awaitable[None]]:
-    """Start the broker, and say when it serves; returns what stops it."""
+    """Start the broker and answer when it serves. Return a function that stops it."""
     from tianzhou import _hot
     from tianzhou.broker.settings import LINGER_MICROS
     from tianzhou.embedded import EmbeddedSettings, enter_broker

@@ -1,4 +1,4 @@
-"""The console beside `tianzhou serve`: a process of its own, which ends with the servers."""
+"""The console of `tianzhou serve`: a separate process, which ends with the servers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ DEFAULT_PORT: Final = 8080
 READY_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 3.0
 NEEDED: Final = ("nicegui", "argon2")
-"""Packages of the extra `console` without which it does not start."""
+"""Packages of the extra `console` that it needs to start."""
 _log = logging.getLogger(__name__)
 
 
 def check_installed() -> None:
-    """Check that a console can be started, without importing what it needs.
+    """Check that a console can be started, without importing its packages.
 
     Raises:
-        ConfigError: its packages are not installed.
+        ConfigError: the packages are not installed.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -42,14 +42,14 @@ def check_installed() -> None:
 
 
 def port_of(console: bool, port: int | None) -> int | None:
-    """The port of the console that is served beside servers; None without one.
+    """Return the port of the console; None without a console.
 
     Args:
-        console: whether there is to be one, as `--console` says.
-        port: of `--console-port`.
+        console: whether to start one (`--console`).
+        port: value of `--console-port`.
 
     Raises:
-        ConfigError: its packages are not installed, or there is no such port.
+        ConfigError: the packages are not installed, or the port is out of range.
     """
     if port is None and not console:
         return None
@@ -64,14 +64,14 @@ class ConsoleProcess:
 
     Args:
         namesrv: name server of the cluster.
-        port: where it listens, 0 for any free one.
+        port: port to listen on, 0 for any free one.
         data: folder of its accounts and audit log.
-        tls: whether servers take connections by TLS only.
-        logs: its form and levels.
+        tls: whether servers accept connections with TLS only.
+        logs: form and levels of its log.
 
     Attributes:
-        url: of the console, once it serves.
-        pid: of its process.
+        url: URL of the console, once it serves.
+        pid: id of its process.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ConsoleProcess:
                 sys.executable, "-m", "tianzhou", "console", *self._arguments, "-o", "json",
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                # A Ctrl-C at the terminal comes to the servers' process alone, which then ends this one.
+                # Ctrl-C at the terminal must reach the servers' process only, which then ends this one.
                 start_new_session=True,
                 preexec_fn=end_with_parent if sys.platform == "linux" else None,
             )  # fmt: skip
@@ -124,10 +124,10 @@ class ConsoleProcess:
 
 
 class Beside:
-    """What is served beside servers: a console, or nothing.
+    """A console beside servers, or none.
 
     Args:
-        console: it serves; None for nothing.
+        console: the running console; None for none.
     """
 
     def __init__(self, console: ConsoleProcess | None) -> None:
@@ -135,11 +135,11 @@ class Beside:
 
     @property
     def fields(self) -> dict[str, object]:
-        """Its part of the ready line."""
+        """Its fields in the ready line."""
         return {} if self._console is None else {"console": self._console.url, "console_pid": self._console.pid}
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop the console."""
         if self._console is not None:
             await self._console.__aexit__()
 
@@ -147,17 +147,17 @@ class Beside:
 async def start_beside(
     server: Any, port: int | None, folder: Path, tls: TlsSettings, logs: ServerLogs | None = None
 ) -> Beside:
-    """Start a console beside servers, which are stopped when it cannot be started.
+    """Start a console beside servers. Stop the servers if it cannot be started.
 
     Args:
-        server: serves, and is an async context manager.
-        port: of the console; None for none.
-        folder: of the servers' data.
-        tls: of the servers.
-        logs: of the servers.
+        server: the running servers, an async context manager.
+        port: port of the console; None for no console.
+        folder: data folder of the servers.
+        tls: TLS settings of the servers.
+        logs: logs of the servers.
 
     Raises:
-        ConfigError: it cannot be started.
+        ConfigError: the console cannot be started.
     """
     if port is None:
         return Beside(None)

@@ -1,6 +1,6 @@
-"""The two kinds of clusters under one command: brokers that share the load, and members of one group. Pure.
+"""The two kinds of clusters of one command: brokers that share the load, and members of one group. Pure.
 
-A kind says which processes there are, which ports each takes, and what makes one different from the others.
+A kind defines the processes, their ports, and the settings in which they differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAST_MEMBERS: Final = 3
 
 
 class BrokersKind(Protocol):
-    """What the processes of a command are to each other."""
+    """The relation between the processes of a command."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -28,24 +28,24 @@ class BrokersKind(Protocol):
 
     @property
     def elects(self) -> bool:
-        """Whether they are one broker, of whom one process has to be elected before anybody can send."""
+        """Whether the processes are one broker that must elect a leader before clients can send messages."""
 
     def home(self, data: Path, name: str) -> Path:
-        """Where a process keeps its files."""
+        """Return the folder of a process's files."""
 
     def broker_name(self, name: str) -> str:
-        """The broker's name that clients see."""
+        """Return the broker's name for clients."""
 
     def ports_of(self, port: int) -> tuple[int, ...]:
-        """All ports that a process with this main port takes."""
+        """Return all ports of a process with this main port."""
 
     def values(self, name: str, ports: Mapping[str, int], host: str) -> dict[str, str]:
-        """Settings of a process that make it what it is, under RocketMQ's keys.
+        """Return the settings that distinguish a process, under RocketMQ's keys.
 
         Args:
-            name: of the process.
-            ports: main ports of all.
-            host: at which they reach each other.
+            name: name of the process.
+            ports: main ports of all processes.
+            host: host at which they reach each other.
         """
 
 
@@ -54,7 +54,7 @@ class Several:
     """Brokers that share the load: `serve --brokers N`.
 
     Args:
-        names: of the brokers.
+        names: names of the brokers.
     """
 
     names: Sequence[str]
@@ -62,7 +62,7 @@ class Several:
 
     @classmethod
     def of(cls, count: int) -> Several:
-        """So many brokers, named by letters."""
+        """Return a number of brokers, named by letters."""
         return cls([broker_name(index) for index in range(count)])
 
     def home(self, data: Path, name: str) -> Path:
@@ -84,10 +84,10 @@ class Several:
 
 @dataclass(frozen=True)
 class Group:
-    """Members of one DLedger group, each with all messages: `serve --replicas N` (broker.md §19).
+    """Members of one DLedger group. Each has all messages: `serve --replicas N` (broker.md §19).
 
     Args:
-        names: of the members, `n0` and so on.
+        names: names of the members, `n0` and so on.
     """
 
     names: Sequence[str]
@@ -95,7 +95,7 @@ class Group:
 
     @classmethod
     def of(cls, count: int) -> Group:
-        """So many members."""
+        """Return a group with a number of members."""
         return cls(member_names(count))
 
     def home(self, data: Path, name: str) -> Path:
@@ -103,11 +103,11 @@ class Group:
         return member_home(data, name)
 
     def broker_name(self, name: str) -> str:
-        """See `BrokersKind`: the members are one broker to clients."""
+        """See `BrokersKind`. Clients see the members as one broker."""
         return FIRST_BROKER
 
     def ports_of(self, port: int) -> tuple[int, ...]:
-        """See `BrokersKind`; the last is where the members speak to each other."""
+        """See `BrokersKind`. The last port is for the protocol between members."""
         return *ports_of(port), dledger_port(port)
 
     def values(self, name: str, ports: Mapping[str, int], host: str) -> dict[str, str]:
@@ -121,19 +121,19 @@ class Group:
 
 
 def dledger_port(port: int) -> int:
-    """Where a member with this main port listens for the others: between its main and its fast port."""
+    """Return the port of the group's protocol for a member with this main port: between its main and fast port."""
     return port - FAST_PORT_BELOW + 1
 
 
 def member_count(option: int | None, present: int) -> int:
-    """How many members a group is to have; 0 when there is to be none.
+    """Return the number of members of a group; 0 for no group.
 
     Args:
         option: the value of `--replicas`; None without it.
-        present: the members that the folder was made for.
+        present: number of members for which the folder was created.
 
     Raises:
-        ConfigError: such a group has no majority when one member is away, or more members than anybody needs.
+        ConfigError: the number is out of range: too few for a majority when one member is away, or too many.
     """
     if option is None:
         return present

@@ -1,4 +1,4 @@
-"""How many brokers a folder gets, and which ports they have. Pure: a function says what is free."""
+"""The number of brokers for a folder, and their ports. Pure: a function checks whether a port is free."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _LAST_PORT: Final = 65_535
 
 
 def broker_count(option: str | None, present: int, cores: int) -> int:
-    """How many brokers are to serve.
+    """Return the number of brokers to start.
 
     Args:
         option: the value of `--brokers`; None without it.
-        present: the number of brokers whose stores are in the folder.
-        cores: how many processors there are.
+        present: number of brokers whose stores are in the folder.
+        cores: number of processors.
 
     Raises:
-        ConfigError: the option is no number, or one out of range.
+        ConfigError: the option is not a number, or is out of range.
     """
     if option is None:
         return present
     if option == AUTO:
-        # A folder that came from a larger machine is served whole all the same.
+        # Serve all stores of a folder that comes from a larger machine.
         return min(max(cores, present), MOST_BROKERS)
     if not option.isascii() or not option.isdigit() or not 1 <= int(option) <= MOST_BROKERS:
         raise ConfigError(
@@ -37,7 +37,7 @@ def broker_count(option: str | None, present: int, cores: int) -> int:
 
 
 def ports_of(port: int) -> tuple[int, int, int]:
-    """What a broker's port takes: itself, the fast port, and the one that tools see for replication."""
+    """Return the ports of a broker: its main port, its fast port, and the replication port that tools report."""
     return port, port - FAST_PORT_BELOW, port + 1
 
 
@@ -51,16 +51,19 @@ def plan_ports(
     ports_of: Callable[[int], tuple[int, ...]] = ports_of,
     must_be_free: int = 2,
 ) -> dict[str, int]:
-    """A port for each broker: the one it had, or the first free one above the base; the first broker has the base.
+    """Return a port for each broker: its former port, or the first free one above the base.
+
+    The first broker has the base.
 
     Args:
         names: the brokers.
         base: the value of `--broker-port`.
-        saved: the ports of last time. They count if the base was the same.
-        taken: ports of the same server that are none of a broker.
-        is_free: whether nobody listens on a port; called for new brokers only, for a port that a broker had is its own.
-        ports_of: what a broker's port takes, beginning with those that it cannot do without.
-        must_be_free: how many of these are asked about.
+        saved: the ports of the last run. They count if its base was the same.
+        taken: ports of the same server that do not belong to a broker.
+        is_free: whether no process listens on a port. It is called only for new brokers, because a former port belongs
+            to its broker.
+        ports_of: returns the ports of a broker, with the indispensable ones first.
+        must_be_free: number of these ports that are checked.
 
     Raises:
         ConfigError: there are not enough ports above the base.

@@ -1,4 +1,4 @@
-"""Broker processes as seen from the one that starts them."""
+"""Broker processes, as their parent controls them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class BrokerProcess(Protocol):
     pid: int
 
     async def answer(self) -> BrokerReady | Failed | None:
-        """Its answer when it serves or cannot start; None when it ended without one."""
+        """Return the answer when the process serves or cannot start; None if it ended without an answer."""
 
     async def wait(self) -> int:
-        """Wait for its end; returns the exit code, -N for signal N."""
+        """Wait for the end. Return the exit code, -N for signal N."""
 
     def terminate(self) -> None:
-        """Have it end in order."""
+        """Request a clean end."""
 
     def kill(self) -> None:
-        """End it at once; may be called in any thread."""
+        """Kill the process. May be called in any thread."""
 
 
 Launch = Callable[[BrokerOrder], Awaitable[BrokerProcess]]
@@ -65,7 +65,7 @@ class _Process:
 
 
 async def launch(order: BrokerOrder) -> BrokerProcess:
-    """Start a process. Its standard input is a pipe that closes when this process is gone, in whatever way."""
+    """Start a process. Its standard input is a pipe that closes when this process ends for any reason."""
     path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     return _Process(
         await asyncio.create_subprocess_exec(
@@ -76,14 +76,14 @@ async def launch(order: BrokerOrder) -> BrokerProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, **order.environment(), "PYTHONPATH": path},
-            # A Ctrl-C at the terminal comes to this process alone, which then ends the others in order.
+            # Ctrl-C at the terminal must reach this process only, which then ends the others cleanly.
             start_new_session=True,
         )
     )
 
 
 def ended_how(code: int) -> str:
-    """How a process ended, for people."""
+    """Return text for the end of a process."""
     if code >= 0:
         return f"ended with code {code}"
     try:

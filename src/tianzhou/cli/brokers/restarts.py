@@ -1,4 +1,4 @@
-"""When a broker process that has ended is started again. Pure."""
+"""The policy for restarts of broker processes that have ended. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 10.0
 STEADY_S: Final = 60.0
-"""Who has served for so long has come back for good: the next end is the first of a new row."""
+"""Seconds of service after which a broker counts as recovered: its next end is the first of a new series."""
 MOST_IN_A_ROW: Final = 10
 """Maximum restarts of a broker that ended each time before it had served for `STEADY_S`."""
 
 
 class Restarts:
-    """One broker's.
+    """Restarts of one broker.
 
     Attributes:
-        count: how often it was started again since the beginning.
-        row: how many ends there were since it last served for `STEADY_S`.
+        count: number of all restarts.
+        row: number of ends since the broker last served for `STEADY_S`.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class Restarts:
         self.row = 0
 
     def ended(self, served_s: float) -> float | None:
-        """Its process is gone.
+        """Record that the broker's process has ended.
 
         Args:
-            served_s: for how long it had served; 0 when it never came so far.
+            served_s: seconds for which it had served; 0 if it never served.
 
         Returns:
-            Seconds until it is to be started again; None when that has been tried often enough.
+            Seconds until the next restart; None after too many restarts.
         """
         if served_s >= STEADY_S:
             self.row = 0

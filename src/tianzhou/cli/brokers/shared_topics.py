@@ -1,7 +1,8 @@
-"""Topics exist on all brokers of one command: which of them a broker still lacks. Pure.
+"""Topics that must exist on all brokers of one command, and the topics that a broker lacks. Pure.
 
-A topic that a message made exists where that message went, and a broker that is new has none of its neighbours'. Each
-broker is to make a topic once, when it or the topic is new; so that nobody brings back what was deleted from some.
+A topic that a message created exists only on that message's broker, and a new broker lacks the topics of the others.
+Each broker is asked to create a topic once, when the broker or the topic is new. So a topic that was deleted from some
+brokers is not created again.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from tianzhou.model import TopicConfig, names
 
 Missing = dict[str, list[TopicConfig]]
-"""Broker to the topics it is to make."""
+"""Topics to create, by broker."""
 
 
 class SharedTopics:
-    """What each broker has, by its registrations.
+    """The topics of each broker, from its registrations.
 
     Args:
-        brokers: their names. Others that come to the same name server are left alone.
+        brokers: names of the brokers. Other brokers at the same name server are ignored.
     """
 
     def __init__(self, brokers: Iterable[str]) -> None:
@@ -27,10 +28,10 @@ class SharedTopics:
         self._requested: dict[str, set[str]] = {}
 
     def registered(self, broker: str, topics: Mapping[str, TopicConfig]) -> Missing:
-        """A broker has registered with all its topics.
+        """Record the registration of a broker with all its topics.
 
         Returns:
-            Who lacks what now.
+            The topics that brokers must create.
         """
         if broker not in self._brokers:
             return {}
@@ -53,10 +54,10 @@ class SharedTopics:
         return new
 
     def gone(self, broker: str) -> None:
-        """A broker has ended; when it is back, it is new."""
+        """Record that a broker has ended. When it registers again, it counts as new."""
         self._known.pop(broker, None)
         self._requested.pop(broker, None)
 
     def _is_shared(self, topic: str) -> bool:
-        # Of groups, of the system and of its own name every broker makes its own, when it needs them.
+        # Every broker creates topics of groups, system topics and the topic of its own name itself.
         return not (topic.startswith("%") or topic.lower().startswith(names.SYSTEM_PREFIX) or topic in self._brokers)

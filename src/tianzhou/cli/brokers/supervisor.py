@@ -1,6 +1,6 @@
-"""A name server in this process, and brokers in processes of their own, on one data folder.
+"""A name server in this process, and brokers in separate processes, on one data folder.
 
-A broker whose process has ended is started again; how soon, and when no more, `Restarts` decides.
+A broker whose process has ended is started again. `Restarts` decides how soon and how often.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 KILL_AFTER_S = STOP_LIMIT_S + 0.5
-"""Seconds after SIGTERM at which a broker is ended by SIGKILL."""
+"""Seconds after SIGTERM at which a broker is killed by SIGKILL."""
 ELECTION_LIMIT_S = 30.0
-"""Seconds after which a group that has not elected is announced all the same."""
+"""Seconds to wait for a group's election before the group is announced."""
 LOCKED_LIMIT_S = 6.0
 LOCKED_STEP_S = 0.25
 TOPICS_AT_ONCE = 500
@@ -61,14 +61,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class BrokerPlace:
-    """One broker: the order of its process, and the process there is now.
+    """One broker: the configuration of its process, and the present process.
 
     Attributes:
-        order: what the process is to be.
+        order: configuration of the process.
         process: the present process; None between two.
-        address: the one for clients.
-        serves_since: when it began to serve, None while it does not.
-        restarts: when it is started again.
+        address: address for clients.
+        serves_since: time at which it began to serve, None while it does not.
+        restarts: the policy for its restarts.
     """
 
     order: BrokerOrder
@@ -84,23 +84,23 @@ class BrokerPlace:
 
 
 class BrokersSupervisor:
-    """Runs them; `async with Supervisor(settings, kind) as supervisor`. Inside the block all of them serve.
+    """A supervisor of the brokers, which serve inside `async with BrokersSupervisor(settings, kind)`.
 
     Args:
-        settings: where everything lives and listens; `broker_port` is the first broker's.
-        kind: which brokers, and what they are to each other.
+        settings: folders and addresses; `broker_port` is the port of the first broker.
+        kind: the brokers and the relation between them.
         tls: the `tls.*` values for the brokers.
-        tls_settings: the same, read.
+        tls_settings: the parsed `tls.*` values.
         logs: the brokers' logs.
-        clock: monotonic time.
+        clock: the monotonic clock.
         start: starts a process.
 
     Attributes:
-        failure: why it came to an end of its own; empty while it has not.
-        unclean: brokers that did not end in order on SIGTERM.
+        failure: the reason why the supervisor ended by itself; empty otherwise.
+        unclean: brokers that did not end cleanly on SIGTERM.
 
     Raises:
-        ConfigError: an address nobody can reach, a port taken, a folder that cannot be used or needs more brokers.
+        ConfigError: an address is unreachable, a port is in use, or the folder cannot be used or needs more brokers.
         StoreError: a store is in use or cannot be opened.
     """
 
@@ -146,11 +146,11 @@ class BrokersSupervisor:
 
     @property
     def namesrv_address(self) -> str:
-        """What clients give as name server: `host:port`."""
+        """The name server for clients: `host:port`."""
         return f"{self.advertised}:{self._namesrv.port}"
 
     async def over(self) -> None:
-        """Return when it has come to an end of its own: `failure` says why."""
+        """Wait until the supervisor ends by itself. `failure` contains the reason."""
         await self._over.wait()
 
     async def __aenter__(self) -> Self:
@@ -192,7 +192,7 @@ class BrokersSupervisor:
         await self._stop()
 
     def kill(self) -> None:
-        """End every broker process at once; may be called in any thread."""
+        """Kill all broker processes. May be called in any thread."""
         for place in self.places:
             if place.process is not None:
                 place.process.kill()
@@ -257,7 +257,7 @@ class BrokersSupervisor:
             await asyncio.gather(*starting, return_exceptions=True)
 
     async def _first_start(self, place: BrokerPlace) -> None:
-        # The brokers of a command that was killed need a moment to notice and to end in order.
+        # The brokers of a killed command need a moment to notice it and to end cleanly.
         deadline = self._clock.monotonic() + LOCKED_LIMIT_S
         warned = False
         while isinstance(failed := await self._launch(place), Failed):
@@ -271,7 +271,7 @@ class BrokersSupervisor:
             await asyncio.sleep(LOCKED_STEP_S)
 
     async def _wait_for_election(self) -> None:
-        """Wait until one of a group's members takes messages, and say so when that takes long."""
+        """Wait until the group has elected a leader. Log a warning after `ELECTION_LIMIT_S`."""
         try:
             async with asyncio.timeout(ELECTION_LIMIT_S):
                 await self._elected.wait()
@@ -282,7 +282,7 @@ class BrokersSupervisor:
             )
 
     async def _launch(self, place: BrokerPlace) -> BrokerProcess | Failed:
-        """Start a broker's process; returns it when it serves, else why it does not."""
+        """Start a broker's process. Return it when it serves, or else the failure."""
         place.process = process = await self._start_process(place.order)
         answer = await process.answer()
         if isinstance(answer, BrokerReady):
@@ -296,7 +296,7 @@ class BrokersSupervisor:
     # while they serve
 
     async def _restart_when_ended(self, place: BrokerPlace) -> None:
-        """Have a broker started again whenever its process ends."""
+        """Start a broker again whenever its process ends."""
         while place.process is not None:
             process, since = place.process, place.serves_since
             code = await process.wait()
@@ -401,7 +401,7 @@ class BrokersSupervisor:
             process.kill()
             code = await process.wait()
         place.process = None
-        # One that had not served yet may have been ended by the signal itself.
+        # A broker that did not serve yet may have been killed by the signal itself.
         if code and place.serves_since is not None:
             self.unclean.append(place.name)
 

@@ -1,1 +1,1 @@
-"""Clusters and brokers that run, as a whole and one by one."""
+"""Commands for running clusters and brokers."""

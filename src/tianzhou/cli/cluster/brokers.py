@@ -1,4 +1,4 @@
-"""`broker`, which starts one, and `broker list|show`, which look at those that run."""
+"""`broker`, which starts a broker, and `broker list|show`, which show running ones."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def show(
 
 
 def row(one: BrokerStatus) -> tuple[object, ...]:
-    """A broker process under `COLUMNS`."""
+    """Return a broker process under `COLUMNS`."""
     state = "silent" if one.error is not None else "troubled" if one.troubles else "ok"
     role, behind = copy_cells(one)
     started = local_time(since_ms(one))
@@ -95,14 +95,14 @@ def row(one: BrokerStatus) -> tuple[object, ...]:
 
 
 def named(name: str, brokers: Sequence[BrokerStatus]) -> list[BrokerStatus]:
-    """The processes of a broker, the one that takes messages first.
+    """Return the processes of a broker, the master first.
 
     Args:
-        name: the broker's, or an address, which gives one process only.
-        brokers: every process.
+        name: the broker's name, or an address, which selects one process only.
+        brokers: all processes.
 
     Raises:
-        ClientError: there is no such broker; the text names the nearest.
+        ClientError: there is no such broker. The error contains the most similar name.
     """
     found = [one for one in brokers if name in (one.broker_name, one.address)]
     if not found:
@@ -115,10 +115,10 @@ def named(name: str, brokers: Sequence[BrokerStatus]) -> list[BrokerStatus]:
 
 
 async def tables_of(admin: Admin, one: BrokerStatus) -> dict[str, Any] | None:
-    """Topics, groups and producers of a broker; None when it does not answer.
+    """Return topics, groups and producers of a broker; None if it does not answer.
 
     Args:
-        admin: asks.
+        admin: the client.
         one: the broker.
     """
     if one.error is not None:
@@ -126,7 +126,7 @@ async def tables_of(admin: Admin, one: BrokerStatus) -> dict[str, Any] | None:
     try:
         producers = await admin.servers.producers(one.address)
     except TianzhouError:
-        producers = {}  # RocketMQ 4 does not know the question
+        producers = {}  # RocketMQ 4 does not support the request
     return {
         "topics": sorted(await admin.servers.topic_configs(one.address)),
         "groups": sorted(await admin.servers.group_configs(one.address)),
@@ -168,7 +168,7 @@ def _show(found: Sequence[BrokerStatus], tables: dict[str, Any] | None, output: 
 
 
 def _number(one: BrokerStatus, key: str, less: str = "") -> int | None:
-    """A number that a broker reports, without another one of its numbers; None when it does not report them."""
+    """Return a number that a broker reports, minus another one; None if it does not report them."""
     values = [one.runtime.get(name, "") for name in (key, less) if name]
     if not all(value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 20 for value in values):
         return None

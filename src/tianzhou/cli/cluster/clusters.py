@@ -63,7 +63,7 @@ def list_clusters(
 
 
 def by_cluster(brokers: Iterable[BrokerStatus]) -> dict[str, list[BrokerStatus]]:
-    """Broker processes by the name of their cluster, in the order of names."""
+    """Return broker processes by their cluster, ordered by name."""
     found: dict[str, list[BrokerStatus]] = {}
     for one in sorted(brokers, key=lambda one: one.cluster):
         found.setdefault(one.cluster, []).append(one)
@@ -71,10 +71,10 @@ def by_cluster(brokers: Iterable[BrokerStatus]) -> dict[str, list[BrokerStatus]]
 
 
 def row(name: str, brokers: list[BrokerStatus]) -> tuple[object, ...]:
-    """A cluster under `COLUMNS`.
+    """Return a cluster under `COLUMNS`.
 
     Args:
-        name: its own.
+        name: name of the cluster.
         brokers: its processes.
     """
     masters = sum(one.is_master for one in brokers)

@@ -1,4 +1,4 @@
-"""`limit set|list|delete`: limits of senders that brokers keep."""
+"""`limit set|list|delete`: limits of senders, which brokers enforce."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tianzhou.admin.send_limits import LimitStatus
 
 DEFAULT_HEADROOM: float = 40
-"""Percent of a measured rate that are left free, as of `tianzhou plan`."""
+"""Headroom in percent of a measured rate, as in `tianzhou plan`."""
 
 app = typer.Typer(
     help="Limits of senders: set, list, delete.",
@@ -148,10 +148,10 @@ def delete_limit(
 
 
 def scope_of(topic: str | None, group: str | None, client: str | None) -> tuple[LimitScope, str]:
-    """Return what the options name.
+    """Return the scope and the name that the options give.
 
     Raises:
-        ConfigError: they name nothing, or more than one thing.
+        ConfigError: none or several of the options are given.
     """
     given = {LimitScope.TOPIC: topic, LimitScope.GROUP: group, LimitScope.CLIENT: client}
     found = [(scope, name) for scope, name in given.items() if name is not None]
@@ -161,12 +161,12 @@ def scope_of(topic: str | None, group: str | None, client: str | None) -> tuple[
 
 
 def rate_within(measured: float, headroom: float, brokers: int) -> float:
-    """Return the rate for each broker so that a part of a measured rate is left free.
+    """Return the rate for each broker with a headroom below a measured rate.
 
     Args:
-        measured: messages a second of the run.
-        headroom: percent that are left free, from 0 to below 100.
-        brokers: number of brokers that took the messages of the run.
+        measured: messages per second of the run.
+        headroom: headroom in percent, from 0 to below 100.
+        brokers: number of brokers that received the messages of the run.
 
     Raises:
         ConfigError: the headroom is out of its range.
@@ -178,7 +178,7 @@ def rate_within(measured: float, headroom: float, brokers: int) -> float:
 
 
 def is_of_one_broker(run: Path) -> bool:
-    """Whether a run of `tianzhou bench` had a server of its own, which is one broker."""
+    """Whether a run of `tianzhou bench` had an embedded server, which is one broker."""
     try:
         return json.loads(run.read_text(encoding="utf-8")).get("embedded_mode") is not None
     except (OSError, ValueError, AttributeError):
@@ -186,7 +186,7 @@ def is_of_one_broker(run: Path) -> bool:
 
 
 def document(limit: SendLimit) -> dict[str, Any]:
-    """A limit, for programs."""
+    """Return a limit for JSON."""
     return {
         "scope": limit.scope.value,
         "name": limit.name,
@@ -198,7 +198,7 @@ def document(limit: SendLimit) -> dict[str, Any]:
 
 
 def status_document(one: LimitStatus) -> dict[str, Any]:
-    """A limit at a broker, for programs."""
+    """Return a limit at a broker for JSON."""
     refused = {
         "refused": one.refused, "last_refused": one.last_name or None, "last_refused_ms": one.last_refused_ms or None,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`status`: which brokers there are, and how they are."""
+"""`status`: the brokers of a cluster and their state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ClusterOption = Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster's brokers.")]
 
 _LONGEST_FAULT = 2_000
-"""Characters of a fault that are shown."""
+"""Maximum characters of a fault that are shown."""
 
 
 def status(
@@ -64,7 +64,7 @@ def status(
 
 
 def show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) -> bool:
-    """Print the brokers; whether all is well."""
+    """Print the brokers. Return whether none has a fault."""
     faults = copy_faults(brokers)
     if output is Output.json:
         print_json(
@@ -107,7 +107,7 @@ def show(name_servers: list[str], brokers: list[BrokerStatus], output: Output) -
 
 
 def tone_of(one: BrokerStatus) -> Tone | None:
-    """How a broker's row looks: bad when it does not answer, doubtful when some of its work fails."""
+    """Return the colour of a broker's row: bad if it does not answer, doubtful if some of its work fails."""
     return Tone.bad if one.error is not None else Tone.doubtful if one.troubles else None
 
 
@@ -126,7 +126,7 @@ def _cells(one: BrokerStatus) -> list[object]:
 
 
 def copy_cells(one: BrokerStatus) -> list[object]:
-    """Role of a broker, and how far its copy of the log is behind; None when it is not known."""
+    """Return the role of a broker, and the lag of its copy of the log; None if unknown."""
     behind = None if one.lag is None else _lag_text(one.lag)
     if (member := one.membership) is not None:
         of = f" of {member.leader}" if member.role == "follower" and member.leader else ""
@@ -147,13 +147,13 @@ def _lag_text(lag: Lag) -> str:
 
 
 def since_ms(one: BrokerStatus) -> int:
-    """When a broker started, milliseconds since the epoch; 0 when it does not tell."""
+    """Return the start of a broker, milliseconds since the epoch; 0 if it does not report it."""
     text = one.runtime.get("bootTimestamp", "")
     return int(text) if text.isdigit() else 0
 
 
 def document(one: BrokerStatus) -> dict[str, object]:
-    """A broker process, for programs."""
+    """Return a broker process for JSON."""
     return {
         "broker": one.broker_name,
         "id": one.broker_id,

@@ -1,1 +1,1 @@
-"""`tianzhou drain`: have producers leave a broker, and say when nobody waits for anything that is on it."""
+"""`tianzhou drain`: move producers away from a broker, and report when it is safe to stop."""

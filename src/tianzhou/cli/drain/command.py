@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tianzhou.admin import Admin
 
 LEFT = 1
-"""Exit code while it is not safe to stop the broker."""
+"""Exit code if it is not safe to stop the broker yet."""
 LOOK_EVERY_S = 5.0
 
 
@@ -94,7 +94,7 @@ async def _looks(
     timeout_s: float | None,
     output: Output,
 ) -> bool:
-    """Look once, or until nothing is left or the time is over; whether the broker is drained."""
+    """Check once, or until the broker is drained or the time is up. Return whether it is drained."""
     from tianzhou.cli.drain.looking import look
 
     began = time.monotonic()
@@ -107,7 +107,7 @@ async def _looks(
         if verdict.drained or not wait or over or output_closed():
             return verdict.drained
         if seen.writable:
-            # Its registration with changed topics has brought the permission back.
+            # The broker has registered changed topics, which restored the permission.
             await admin.cluster.wipe_write_perm(broker)
         pause = LOOK_EVERY_S if passed >= notice_s else min(LOOK_EVERY_S, notice_s - passed)
         await asyncio.sleep(max(pause, 0.1))

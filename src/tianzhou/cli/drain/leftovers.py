@@ -1,4 +1,4 @@
-"""What a broker that is being drained still has for somebody, and whether it is safe to stop. Pure."""
+"""Messages and transactions that a broker still has during a drain, and whether it is safe to stop. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 NOTICED_S = 30
-"""Seconds until every producer has looked for routes again and left a broker without write permission."""
+"""Seconds until every producer has refreshed its routes and left a broker without write permission."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLeft:
-    """What a consumer group has not consumed yet on a broker.
+    """The lag of a consumer group on a broker.
 
     Attributes:
-        group: its name.
-        lag: messages, those of its retry topic as well.
-        members: of the group, connected to the broker.
+        group: name of the group.
+        lag: number of messages to consume, including those of its retry topic.
+        members: number of members that are connected to the broker.
     """
 
     group: str
@@ -26,18 +26,18 @@ class GroupLeft:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """A look at a broker.
+    """The state of a broker during a drain.
 
     Attributes:
         broker_name: the broker.
-        address: where its master listens.
-        writable: name servers that let producers write to it.
-        in_per_second: messages that were stored per second, over the last ten seconds.
-        groups: those that have something to consume, the longest lag first.
-        delayed: delayed messages that wait for their time, retries of consumers among them.
-        half: half messages whose transactions are open.
-        half_unread: half messages that nobody knows more of: too many to be read.
-        pop: messages that POP consumers have taken and not acknowledged; None where that is not known.
+        address: address of its master.
+        writable: name servers whose routes let producers write to it.
+        in_per_second: messages stored per second, over the last ten seconds.
+        groups: groups with messages to consume, the longest lag first.
+        delayed: number of delayed messages that are not due, including retries of consumers.
+        half: number of half messages with open transactions.
+        half_unread: number of half messages whose state is unknown, because there are too many to read.
+        pop: number of unacknowledged messages of POP consumers; None if unknown.
     """
 
     broker_name: str
@@ -53,11 +53,11 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class DrainVerdict:
-    """Whether a broker is drained.
+    """The decision whether a broker is drained.
 
     Attributes:
-        reasons: why it is not, a sentence each; empty when it is safe to stop.
-        ignored: groups with messages left that were not waited for.
+        reasons: reasons why it is not, one sentence each; empty if it is safe to stop.
+        ignored: ignored groups that still have messages.
     """
 
     reasons: tuple[str, ...] = ()
@@ -70,12 +70,12 @@ class DrainVerdict:
 
 
 def judge(seen: Leftovers, ignored: Collection[str] = (), *, notice_left_s: float = 0) -> DrainVerdict:
-    """Say whether a broker is drained.
+    """Decide whether a broker is drained.
 
     Args:
-        seen: a look at it.
-        ignored: groups that nobody waits for.
-        notice_left_s: seconds that producers still get to see that they may not write to it.
+        seen: state of the broker.
+        ignored: groups that need not be waited for.
+        notice_left_s: remaining seconds for producers to notice that they may not write to the broker.
     """
     reasons = []
     if seen.writable:

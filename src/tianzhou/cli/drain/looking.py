@@ -1,4 +1,4 @@
-"""Reads off servers what a broker still has for somebody."""
+"""Queries of servers for the state of a broker during a drain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tianzhou.admin import Admin
 
 AT_ONCE = 16
-"""Groups that a broker is asked about at the same time."""
+"""Number of concurrent queries about groups."""
 READ = 4
 """The bit of a topic's permission that lets consumers read."""
 WRITE = 2
@@ -21,10 +21,10 @@ WRITE = 2
 
 
 async def master_of(admin: Admin, broker_name: str) -> str:
-    """The address of a broker's master.
+    """Return the address of a broker's master.
 
     Raises:
-        ClientError: there is no such broker, or it has no master now.
+        ClientError: the broker does not exist, or has no master now.
     """
     masters = await admin.cluster.masters()
     if broker_name in masters:
@@ -34,12 +34,13 @@ async def master_of(admin: Admin, broker_name: str) -> str:
 
 
 async def set_permission_of_group(admin: Admin, address: str, *, writable: bool) -> str:
-    """Set `brokerPermission` at the leader of a DLedger group, for its next leaders too; other brokers stay.
+    """Set `brokerPermission` at the leader of a DLedger group, and for its next leaders. Other brokers are not changed.
 
-    Name servers take the permission from the present leader's topics only: the next one would register with it.
+    Name servers remove the permission from the topics of the present leader only. The next leader would register with
+    it.
 
     Returns:
-        Why the members may have another permission after a change of the leader; empty when they have not.
+        The reason why members may have another permission after an election; empty if they cannot.
 
     Raises:
         TianzhouError: the leader does not answer.
@@ -58,10 +59,10 @@ async def set_permission_of_group(admin: Admin, address: str, *, writable: bool)
 
 
 async def look(admin: Admin, broker_name: str) -> Leftovers:
-    """Look at a broker.
+    """Query the state of a broker.
 
     Raises:
-        TianzhouError: it, or a name server, does not answer.
+        TianzhouError: the broker, or a name server, does not answer.
     """
     from tianzhou.admin.delays import progress
 
@@ -84,7 +85,7 @@ async def look(admin: Admin, broker_name: str) -> Leftovers:
 
 
 async def _writable(admin: Admin, broker_name: str, address: str) -> tuple[str, ...]:
-    """The name servers where a topic of the broker may be written to."""
+    """Return the name servers whose routes allow writes to a topic of the broker."""
     topics = await admin.servers.topic_configs(address)
     found = []
     for name_server in admin.cluster.name_servers:
@@ -94,7 +95,7 @@ async def _writable(admin: Admin, broker_name: str, address: str) -> tuple[str, 
             if queues:
                 if any(one.perm & WRITE for one in queues):
                     found.append(name_server)
-                break  # permission is taken from all topics of a broker, and given back by its registration to all
+                break  # A name server removes and restores the permission for all topics of a broker together.
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""`flights`: the main job, 336 776 real flights through a topic into Spark and Parquet, with proof."""
+"""`flights`: the main job: 336 776 real flights through a topic into Spark and Parquet, with proof."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The main job: server up, flights in, Spark out, proof.
+"""The main job: start a server, send flights, read them with Spark, prove the result.
 
-The server is a process of its own, as a user's would be; the producer is a thread with an event loop of its
-own, so that Spark reads while it writes.
+The server is a separate process, like a user's. The producer is a thread with its own event loop, so that Spark reads
+while it sends.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ TOPIC = "flights"
 QUEUES = 4
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 15.0
-# Many sends in flight share one write per loop turn; more than this only adds memory.
+# Sends in flight share one write per turn of the loop. More of them only use more memory.
 SENDS_IN_FLIGHT = 512
 MARK = "flights.json"
-# Where in the flights the queries are killed, and how long after that at most: in the midst of anything.
+# Range of the progress at which the queries are killed, and the maximum delay after it.
 KILL_FROM, KILL_TO = 0.2, 0.6
 KILL_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What the job found.
+    """The result of the job.
 
     Attributes:
         checks: the proof.
         delays: the aggregate table.
-        rows: rows produced.
+        rows: number of rows sent.
         produce_s: seconds from the first send to the last acknowledgement.
         read_s: seconds from the start of the queries until everything was in Parquet.
         total_s: seconds for all of it.
-        killed_at: rows that each query had read when they were killed; empty when they were not.
+        killed_at: number of rows that each query had read when the queries were killed; empty if they were not.
     """
 
     checks: list[Check]
@@ -81,7 +81,7 @@ class ServerProcess:
     """`tianzhou serve` as a child process; a context manager.
 
     Args:
-        data: its data folder.
+        data: the data folder.
     """
 
     def __init__(self, data: Path) -> None:
@@ -100,7 +100,7 @@ class ServerProcess:
             ],
             stdout=subprocess.PIPE,
             text=True,
-            # A Ctrl-C at the terminal goes to the job, which then stops the server in order.
+            # Ctrl-C at the terminal must reach the job only, which then stops the server cleanly.
             start_new_session=True,
             preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )  # fmt: skip
@@ -133,7 +133,7 @@ class ServerProcess:
         return self._process.poll() is None
 
     def wait(self) -> int:
-        """Wait until the process ends; returns its exit code."""
+        """Wait until the process ends. Return its exit code."""
         return self._process.wait()
 
     def __exit__(self, *_: object) -> None:
@@ -147,15 +147,15 @@ class ServerProcess:
 
 
 def default_or_free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
-    """RocketMQ's ports of name server and broker when they are free, else 0 (any free one) for each that is taken."""
+    """Return RocketMQ's ports of name server and broker. A port that is in use is replaced with 0 (any free one)."""
     return (9876 if is_free(host, 9876) else 0), (10911 if is_free(host, 10911) and is_free(host, 10909) else 0)
 
 
 def prepare_folder(out: Path) -> None:
-    """Make `out` an empty folder of the job's own.
+    """Make `out` an empty folder for the job.
 
     Raises:
-        ConfigError: the folder holds something this job has not made.
+        ConfigError: the folder contains files that this job has not written.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is no folder; give an empty or a new one")
@@ -168,12 +168,12 @@ def prepare_folder(out: Path) -> None:
 
 
 class FlightProducer(threading.Thread):
-    """Sends the flights from a thread of its own.
+    """A thread that sends the flights.
 
     Attributes:
-        source: what has been read so far.
-        acknowledged: how many sends the broker has confirmed.
-        error: what ended the thread early, if anything did.
+        source: figures of the rows read so far.
+        acknowledged: number of acknowledged sends.
+        error: the error that ended the thread early, or None.
     """
 
     def __init__(self, namesrv: str, limit: int | None) -> None:
@@ -186,7 +186,7 @@ class FlightProducer(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Send everything; called by `start`."""
+        """Send all flights. `start` calls it."""
         from tianzhou.remoting.loop import run
 
         began = time.monotonic()
@@ -226,15 +226,15 @@ def run_job(
     *,
     kill: bool = False,
 ) -> JobResult:
-    """Produce, stream, count.
+    """Send the flights, read them by streams, and count them.
 
     Args:
-        out: the job's folder, prepared.
-        limit: rows to take, None for all.
+        out: the prepared folder of the job.
+        limit: maximum rows, None for all.
         server: the running server.
-        console: where progress is shown.
-        session_made: called when Spark's session is there, which puts handlers of its own in place for signals.
-        kill: run the queries in a process that is killed in the middle, and started again.
+        console: the console for progress.
+        session_made: called when Spark's session exists, which installs signal handlers of its own.
+        kill: whether to run the queries in a process that is killed in the middle and started again.
 
     Raises:
         TianzhouError: the producer or the server failed.
@@ -283,7 +283,7 @@ async def _create_topics(admin: Admin) -> None:
 def _pipeline(
     namesrv: str, out: Path, total: int, *, kill: bool
 ) -> tuple[FlightPipeline | KilledQueries, Callable[[], None]]:
-    """The queries, and what ends the session they run in."""
+    """Return the queries, and a function that ends their session."""
     if kill:
         rng = random.Random()
         kill_at = int(total * rng.uniform(KILL_FROM, KILL_TO))
@@ -320,18 +320,18 @@ def _watch(
         show()
         producer.join(0.25) if producer.is_alive() else threading.Event().wait(0.25)
         if not producer.is_alive() and producer.error is None and producer.source.rows < total:
-            # A shorter source than expected: nothing more will come.
+            # The source is shorter than expected, so no more rows will arrive.
             break
     if producer.error is not None:
         raise producer.error
 
 
 def keep_serving(server: ServerProcess) -> None:
-    """Stay until Ctrl-C or the server ends."""
+    """Wait for Ctrl-C or for the end of the server."""
     with contextlib.suppress(KeyboardInterrupt):
         server.wait()
 
 
 def is_interactive() -> bool:
-    """Whether a person sits in front of it."""
+    """Whether a user is at the terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")

@@ -1,4 +1,4 @@
-"""The Spark half of the main job: topic to rows in Parquet, late flights to a topic, delays per carrier and month."""
+"""The Spark part of the main job: rows to Parquet, late flights to a topic, delays per carrier and month."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGE_SCHEMA = (
     "queueId INT, queueOffset BIGINT, msgId STRING, tags STRING, keys STRING, body BINARY, "
     "properties MAP<STRING, STRING>"
 )
-"""The columns of a message that the queries look at; no other is made."""
+"""The columns of a message that the queries use. No others are made."""
 LATE_TOPIC = "late-flights"
 BEGIN_LIMIT_S = 30.0
 START_ATTEMPTS = 4
@@ -29,7 +29,7 @@ SLOW_START = "failed to connect back"
 
 @dataclass(frozen=True)
 class SinkFigures:
-    """What is in Parquet and in the topic of late flights: the right side of the proof."""
+    """Counts of Parquet and of the topic of late flights: the right side of the proof."""
 
     rows: int
     distinct_rows: int
@@ -40,17 +40,17 @@ class SinkFigures:
 
 
 class FlightPipeline:
-    """Three streaming queries over one topic: the rows as they are, those that are late, and what all say per month.
+    """Three streaming queries over one topic: all rows, the late flights, and the delays per month.
 
-    Each of them survives its death: Parquet by Spark's own log of files, the late flights by the exactly-once sink, the
-    table by being replaced as a whole.
+    All of them survive being killed: Parquet by Spark's own log of files, the late flights by the exactly-once sink,
+    the table because it is always replaced completely.
 
     Args:
         spark: the session.
         namesrv: name server to read through.
         topic: the topic.
         out: folder for tables and checkpoints.
-        max_offsets_per_trigger: bound of one micro-batch, so that progress is seen.
+        max_offsets_per_trigger: maximum rows of a micro-batch, so that there is progress to show.
     """
 
     def __init__(self, spark: Any, namesrv: str, topic: str, out: Path, max_offsets_per_trigger: int = 120_000) -> None:
@@ -64,12 +64,12 @@ class FlightPipeline:
         self.delays_path = out / "delays.parquet"
 
     def start(self) -> None:
-        """Start the queries, one after the other."""
+        """Start the queries, one after another."""
         flights = self._flights()
         delays_path = str(self.delays_path)
 
         def replace_table(table: Any, batch_id: int) -> None:
-            # Complete mode hands over the whole result each time: replacing the table by it is idempotent.
+            # In complete mode the batch is the whole result, so replacing the table is idempotent.
             del batch_id
             table.coalesce(1).write.mode("overwrite").parquet(delays_path)
 
@@ -87,8 +87,8 @@ class FlightPipeline:
     def _start(self, name: str, writer: Any) -> None:
         """Start a query and wait until it has its source.
 
-        Spark gives the process that looks for a source ten seconds to come up, however busy the machine is: then the
-        query is started again.
+        Spark gives the process that finds a source ten seconds to start, whatever the load of the machine. If it was
+        too slow, the query is started again.
         """
         writer = writer.queryName(name).option("checkpointLocation", str(self._out / "checkpoints" / name))
         for attempt in range(START_ATTEMPTS):
@@ -102,11 +102,14 @@ class FlightPipeline:
         self._queries.append(query)
 
     def rows_read(self) -> int:
-        """How many rows the first query has taken from the topic so far."""
+        """Return the number of rows that the first query has read from the topic."""
         return sum(int(p["numInputRows"]) for p in self._queries[0].recentProgress) if self._queries else 0
 
     def positions(self) -> list[int]:
-        """How far each query has come in the topic, counted from its beginning; 0 before its first batch."""
+        """Return the position of each query in the topic, as the number of rows from its beginning.
+
+        It is 0 before the query's first batch.
+        """
         found = []
         for query in self._queries:
             progress = query.lastProgress
@@ -115,25 +118,25 @@ class FlightPipeline:
         return found
 
     def check(self) -> None:
-        """Raise what stopped a query, if one has stopped."""
+        """Raise the error of a query that has failed."""
         for query in self._queries:
             if query.exception() is not None:
                 raise query.exception()
 
     def finish(self) -> None:
-        """Wait until everything in the topic has been read and written, then stop the queries."""
+        """Wait until all messages of the topic are read and written, then stop the queries."""
         for query in self._queries:
             query.processAllAvailable()
         self.stop()
 
     def stop(self) -> None:
-        """Stop the queries, whatever they are doing."""
+        """Stop the queries in any state."""
         for query in self._queries:
             with contextlib.suppress(Exception):
                 query.stop()
 
     def figures(self) -> SinkFigures:
-        """Count what Parquet holds."""
+        """Count the rows in Parquet and in the topic of late flights."""
         from pyspark.sql import functions as f
 
         table = self._spark.read.parquet(str(self.rows_path))
@@ -158,7 +161,7 @@ class FlightPipeline:
         )
 
     def delays(self) -> list[dict[str, Any]]:
-        """The aggregate table: carrier, month, flights, mean_dep_delay (minutes), late_share (0 to 1)."""
+        """Return the aggregate table: carrier, month, flights, mean_dep_delay (minutes), late_share (0 to 1)."""
         table = self._spark.read.parquet(str(self.delays_path))
         return [row.asDict() for row in table.orderBy("carrier", "month").collect()]
 

@@ -1,7 +1,8 @@
-"""The queries as a process of their own, which can be killed in the middle and started again (`flights --kill`).
+"""The queries in a separate process, which can be killed and started again (`flights --kill`).
 
-The process says on its standard output, as lines of JSON, how far its queries are. When its standard input ends,
-nothing more will come into the topic: it reads what is left, counts what is in the sinks, says that, and ends.
+The process reports the positions of its queries on its standard output, as lines of JSON. The end of its standard input
+means that no more messages will arrive. Then it reads the remaining messages, counts the rows in the sinks, reports the
+counts, and ends.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ END_LIMIT_S = 600.0
 
 
 class KilledQueries:
-    """Runs the queries in a process, kills it once, and starts another one that goes on.
+    """A process that runs the queries. It is killed once, and a second process continues.
 
-    It has the methods of `FlightPipeline` that the job uses.
+    The class has the methods of `FlightPipeline` that the job uses.
 
     Args:
         namesrv: name server to read through.
         topic: the topic.
         out: folder for tables and checkpoints.
-        total: rows that will come.
-        kill_at: rows a query has read when the process is killed.
-        pause_s: how long after that, so that it may be in the midst of anything.
+        total: number of rows that will arrive.
+        kill_at: number of rows that a query has read when the process is killed.
+        pause_s: seconds between that and the kill, so that it may hit any state.
 
     Attributes:
-        killed_at: how far the queries were when they were killed; empty before.
+        killed_at: positions of the queries when they were killed; empty before.
     """
 
     def __init__(self, namesrv: str, topic: str, out: Path, total: int, kill_at: int, pause_s: float) -> None:
@@ -58,7 +59,7 @@ class KilledQueries:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # A Ctrl-C at the terminal goes to the job, which then ends everything in order.
+            # Ctrl-C at the terminal must reach the job only, which then ends everything cleanly.
             start_new_session=True,
         )
         self._listener = threading.Thread(target=self._listen, args=[self._process], daemon=True)
@@ -69,18 +70,18 @@ class KilledQueries:
         for line in process.stdout:
             report = json.loads(line)
             if "positions" in report:
-                # A query that has just been started again has no position yet.
+                # A restarted query has no position yet.
                 now = report["positions"]
                 self._positions = [max(pair) for pair in zip(now, self._positions or now, strict=True)]
             else:
                 self._result = report
 
     def rows_read(self) -> int:
-        """How many rows the slowest query has taken from the topic so far."""
+        """Return the number of rows that the slowest query has read from the topic."""
         return min(self._positions, default=0)
 
     def check(self) -> None:
-        """Kill the queries when it is time for that, and start them again.
+        """Kill the queries when the time has come, and start them again.
 
         Raises:
             TianzhouError: the process has ended by itself.
@@ -97,12 +98,12 @@ class KilledQueries:
         self.start()
 
     def finish(self) -> None:
-        """Wait until everything in the topic has been read and written.
+        """Wait until all messages of the topic are read and written.
 
         Raises:
             TianzhouError: the process ends without a result, or does not end.
         """
-        if not self.killed_at:  # the queries were faster than the looks at them
+        if not self.killed_at:  # The queries have ended between two checks.
             self._kill_and_go_on()
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -115,21 +116,21 @@ class KilledQueries:
             raise TianzhouError("the queries ended without a result; the reason is printed above")
 
     def figures(self) -> SinkFigures:
-        """What is in the sinks."""
+        """Return the counts of the sinks."""
         return SinkFigures(**self._result["figures"])
 
     def delays(self) -> list[dict[str, Any]]:
-        """The aggregate table."""
+        """Return the aggregate table."""
         delays: list[dict[str, Any]] = self._result["delays"]
         return delays
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process in any state."""
         if self._process.poll() is None:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill -9 of the driver, its JVM and its workers."""
+        """Kill the driver, its JVM and its workers with SIGKILL."""
         for pid in [self._process.pid, *_below(self._process.pid)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -138,12 +139,12 @@ class KilledQueries:
 
 
 def _below(pid: int) -> list[int]:
-    """All processes that a process has started, and those that they have."""
+    """Return all descendants of a process."""
     return [one for child in children_of(pid) for one in (child, *_below(child))]
 
 
 def main(namesrv: str, topic: str, out: str, limit: str) -> None:
-    """Run the queries, until the standard input ends and everything is read."""
+    """Run the queries until the standard input ends and all messages are read."""
     from tianzhou.spark import session
 
     ending = threading.Event()

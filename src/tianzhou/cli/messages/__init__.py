@@ -1,1 +1,1 @@
-"""Messages by id, key, time and place; what groups have made of them: offsets and dead letters."""
+"""Commands for messages (by id, key, time and position), for offsets of groups, and for dead letters."""

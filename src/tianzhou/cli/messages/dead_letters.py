@@ -54,11 +54,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 SHOWN_FROM = 1_000
-"""From so many dead letters on, a terminal shows how far sending them is."""
+"""Number of dead letters from which a terminal shows the progress of sending them."""
 SHOWN_GROUPS = 10
 """Maximum number of groups of a topic that a line names."""
 MAX_CHOSEN_BYTES = 64 << 20
-"""Maximum bytes of bodies that `resend --where` holds."""
+"""Maximum size in bytes of the bodies that `resend --where` holds in memory."""
 GroupArgument = Annotated[str, typer.Argument(help="The consumer group that gave up.")]
 ReasonOption = Annotated[
     list[str] | None,
@@ -299,7 +299,7 @@ def resend(
 
 
 async def _receivers(admin: Admin, topic: str) -> str:
-    """A line with the groups that will get messages of a topic."""
+    """Return a line with the groups that will receive messages of a topic."""
     groups = await admin.topics.groups(topic)
     if not groups:
         return f"no group has consumed topic {topic} yet"
@@ -315,7 +315,7 @@ async def _letters(admin: Admin, group: str, since: str | None, until: str | Non
 async def _fulfilling(
     admin: Admin, group: str, fulfils: Callable[[MessageExt], bool], times: Times, limit: int
 ) -> list[MessageExt]:
-    """The newest dead letters that fulfil a condition, the newest first."""
+    """Return the newest dead letters that fulfil a condition, the newest first."""
     from tianzhou.cli.messages.letter_pages import count_of, letter_pages, letter_spans
     from tianzhou.wire.delivered import body_sizes
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COUNTS: Final = ("topic", "tag", "reason", "deliveries", "letters", "first", "last")
 SAMPLES: Final = ("topic", "tag", "reason", "deliveries", "stored", "id", "keys", "body")
 SAMPLE_CHARACTERS: Final = 80
-"""Characters of a body that a sample shows."""
+"""Maximum characters of a body that a sample shows."""
 CONDITION_COLUMNS: Final[Mapping[str, type]] = {
     "topic": str,
     "brokerName": str,
@@ -33,7 +33,7 @@ CONDITION_COLUMNS: Final[Mapping[str, type]] = {
     "originId": str,
     "reason": str,
 }
-"""Columns that a condition over dead letters may name; `tianzhou pipeline dlq` has more."""
+"""Columns of a condition over dead letters. `tianzhou pipeline dlq` has more."""
 Cause = tuple[str | None, str | None, str | None, int]
 """Original topic, tag, reason and deliveries."""
 Rows = Sequence[tuple[Any, ...]]
@@ -44,11 +44,11 @@ def _first(properties: Mapping[str, str], names: Sequence[str]) -> str | None:
 
 
 def cause_of(letter: MessageExt, reasons: Sequence[str]) -> Cause:
-    """Return the cause that a dead letter is counted under.
+    """Return the cause of a dead letter. Letters are counted by it.
 
     Args:
         letter: the dead letter.
-        reasons: names of properties that say why the group gave up; the first that is set counts.
+        reasons: names of properties with the reason of the failure; the first that is set counts.
     """
     properties = letter.properties
     topic, reason = _first(properties, TOPIC_PROPERTIES), _first(properties, reasons)
@@ -56,7 +56,7 @@ def cause_of(letter: MessageExt, reasons: Sequence[str]) -> Cause:
 
 
 def condition_row(letter: MessageExt, reasons: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of a dead letter that a condition may name: `CONDITION_COLUMNS`.
+    """Return the values of a dead letter for `CONDITION_COLUMNS`.
 
     Args:
         letter: the dead letter.
@@ -79,14 +79,14 @@ def condition_row(letter: MessageExt, reasons: Sequence[str]) -> dict[str, Any]:
 
 
 def condition_of_letters(where: str, reasons: Sequence[str]) -> Callable[[MessageExt], bool]:
-    """Return whether a dead letter fulfils a condition.
+    """Return a function that checks whether a dead letter fulfils a condition.
 
     Args:
         where: the condition of SQL, as in `reason = 'Timeout' AND reconsumeTimes > 3`.
         reasons: see `cause_of`.
 
     Raises:
-        ConfigError: the condition needs Spark, or names a column that there is not.
+        ConfigError: the condition needs Spark, or contains an unknown column.
     """
     from tianzhou.pipelines.conditions import condition_of
 
@@ -117,10 +117,10 @@ class CauseCount:
 
 
 class CauseCounter:
-    """Counts dead letters by cause.
+    """A counter of dead letters by cause.
 
     Args:
-        samples: letters of each cause to keep.
+        samples: number of letters of each cause to retain.
         reasons: see `cause_of`.
     """
 
@@ -140,7 +140,10 @@ class CauseCounter:
             del one.newest[self._samples :]
 
     def ordered(self) -> list[tuple[Cause, CauseCount]]:
-        """Return the causes, the most frequent first; equal ones by their columns, missing values first."""
+        """Return the causes, the most frequent first.
+
+        Equally frequent causes are sorted by their columns, missing values first.
+        """
 
         def place(one: tuple[Cause, CauseCount]) -> tuple[Any, ...]:
             topic, tag, reason, deliveries = one[0]

@@ -1,4 +1,4 @@
-"""Dead letters of a group, read from their beginning to their end and written into a file."""
+"""Export of a group's dead letters to a file, from the oldest to the newest."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ ROWS_AT_ONCE = 4_096
 
 
 class Write(Protocol):
-    """Writes some dead letters behind those before."""
+    """A function that appends dead letters to a file."""
 
     def __call__(self, letters: Sequence[MessageExt]) -> None:
-        """Write them."""
+        """Append dead letters."""
 
 
 async def write_letters(
     admin: Admin, group: str, to: Path | None, form: Format, begin_ms: int = 0, end_ms: int = FOREVER_MS
 ) -> int:
-    """Write the dead letters that a group has now; returns how many.
+    """Write the present dead letters of a group. Return their number.
 
     Args:
-        admin: reads them.
+        admin: the client.
         group: the group.
-        to: the file, which is whole or not there; None for stdout.
-        form: of the file.
-        begin_ms: stored at or after this time, milliseconds since the epoch.
-        end_ms: stored at or before this time.
+        to: the file, which is created completely or not at all; None for stdout.
+        form: form of the file.
+        begin_ms: earliest store time, milliseconds since the epoch.
+        end_ms: latest store time.
     """
     spans = await letter_spans(admin, group, begin_ms)
     size, number = count_of(spans), 0

@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 FOREVER_MS = 1 << 62
 Spans = Mapping["MessageQueue", tuple[int, int]]
-"""The first offset of each queue to read, and the offset behind the last one."""
+"""The first offset to read in each queue, and the offset after the last one."""
 
 
 async def letter_spans(admin: Admin, group: str, begin_ms: int = 0) -> Spans:
-    """Return the offsets of a group's dead letters by queue; empty when the group has no dead letters.
+    """Return the present offsets of a group's dead letters in each queue; empty if the group has none.
 
     Args:
-        admin: reads the queues.
+        admin: the client.
         group: the consumer group.
-        begin_ms: store time of the first letter, milliseconds since the epoch; an earlier letter may come before it.
+        begin_ms: store time of the first letter, milliseconds since the epoch. A queue may begin with one earlier
+            letter.
     """
     topic = dead_letter_topic(group)
     if not await admin.topics.exists(topic):
@@ -32,7 +33,7 @@ async def letter_spans(admin: Admin, group: str, begin_ms: int = 0) -> Spans:
     for queue, bounds in (await admin.topics.stats(topic)).offset_table.items():
         start = bounds.min_offset
         if begin_ms:
-            # Brokers of RocketMQ 4 answer with a neighbour of the message that is meant.
+            # Brokers of RocketMQ 4 may return the offset of the message before or after.
             start = max(start, await admin.messages.offset_at(queue, begin_ms) - 1)
         spans[queue] = start, bounds.max_offset
     return spans
@@ -41,14 +42,14 @@ async def letter_spans(admin: Admin, group: str, begin_ms: int = 0) -> Spans:
 async def letter_pages(
     admin: Admin, spans: Spans, advance: Advance, begin_ms: int = 0, end_ms: int = FOREVER_MS
 ) -> AsyncIterator[list[MessageExt]]:
-    """Read dead letters; each page has those of one pull.
+    """Read dead letters. Each page contains those of one pull.
 
     Args:
-        admin: reads the queues.
+        admin: the client.
         spans: result of `letter_spans`.
-        advance: called with the number of offsets that are read.
-        begin_ms: stored at or after this time, milliseconds since the epoch.
-        end_ms: stored at or before this time.
+        advance: called with the number of offsets read so far.
+        begin_ms: earliest store time, milliseconds since the epoch.
+        end_ms: latest store time.
     """
     done = 0
     for queue, (start, end) in spans.items():
@@ -57,7 +58,7 @@ async def letter_pages(
             found = await admin.messages.read(queue, offset)
             letters = [one for one in found.messages if one.queue_offset < end]
             yield [one for one in letters if begin_ms <= one.store_timestamp <= end_ms]
-            # The broker passes over expired letters. When the offset does not change, the queue has no more letters.
+            # Skip letters that have expired meanwhile. A broker that does not advance has no more letters.
             if found.next_offset <= offset:
                 break
             offset = found.next_offset

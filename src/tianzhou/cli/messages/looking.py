@@ -1,4 +1,4 @@
-"""Reading a topic as no consumer: which queues, where they begin, where they end."""
+"""Reading of a topic outside of consumer groups: choice of queues, start and end."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from tianzhou.model import MessageExt, MessageQueue
 
 LOOKING_GROUP = "TOOLS_CONSUMER"
-"""A group every broker has, for tools: looking leaves no group of its own behind."""
+"""A group that every broker has for tools, so that reading leaves no group behind."""
 
 Batches = Callable[[float], Awaitable["Sequence[MessageExt] | None"]]
-"""Takes a limit in seconds and returns the next messages; none when none come within it, None when all are read."""
+"""Takes a limit in seconds. Returns the next messages; empty if none arrive in time, None if all are read."""
 
 _QUEUE = re.compile(r"(?:(.+):)?([0-9]{1,9})", re.ASCII)
 
 
 @dataclass(slots=True, frozen=True)
 class TopicSpan:
-    """What part of a topic is read.
+    """The part of a topic to read.
 
     Attributes:
-        queues: numbers of queues, or `BROKER:NUMBER`; empty for all.
-        begin_ms: from the first message stored at or after this time, milliseconds since the epoch.
-        end_ms: until the last one stored at or before this time, which is not waited for when it is past.
-        offset: from this offset of the queues; negative to count from their ends.
-        from_beginning: from the first message there is; without any of these, behind the last.
+        queues: queue ids, or `BROKER:ID`; empty for all.
+        begin_ms: store time of the first message, milliseconds since the epoch.
+        end_ms: store time of the last message. A past time is not waited for.
+        offset: first offset in the queues; a negative one counts from their ends.
+        from_beginning: whether to begin at the first message. Without any of these, the read begins at the end.
     """
 
     queues: Collection[str] = ()
@@ -52,10 +52,10 @@ def span_of(
     from_beginning: bool,
     now_ms: int,
 ) -> TopicSpan:
-    """The options of `consume` as one value.
+    """Return the options of `consume` as a span.
 
     Raises:
-        ConfigError: they contradict each other, or a time is none.
+        ConfigError: the options contradict each other, or a time is malformed.
     """
     if sum((since is not None, offset is not None, from_beginning)) > 1:
         raise ConfigError("--since, --offset and --from-beginning each say where to begin; give one")
@@ -69,10 +69,10 @@ def span_of(
 
 
 def chosen(queues: Sequence[MessageQueue], wanted: Collection[str]) -> list[MessageQueue]:
-    """Those of a topic's queues that `--queue` names; all without any.
+    """Return the queues that `--queue` selects; all without the option.
 
     Raises:
-        ClientError: it names one that the topic does not have.
+        ClientError: the topic does not have one of the queues.
     """
     found: list[MessageQueue] = []
     for text in wanted:
@@ -94,15 +94,15 @@ async def look(
     servers: dict[str, Any],
     show: Callable[[Batches], Awaitable[None]],
 ) -> None:
-    """Read part of a topic and commit nothing.
+    """Read part of a topic without committing offsets.
 
     Args:
         topic: the topic.
         tags: tag expression.
-        sql: SQL92 expression instead of it.
+        sql: SQL92 expression, used instead of the tags.
         span: the part.
-        servers: whom a consumer talks to and how, as its arguments.
-        show: takes the batches.
+        servers: arguments of a consumer for its servers and credentials.
+        show: receives the batches.
     """
     from tianzhou.client import PullConsumer
 
@@ -143,7 +143,7 @@ def _within(store_ms: int, span: TopicSpan) -> bool:
 async def _begin(consumer: PullConsumer, queue: MessageQueue, span: TopicSpan) -> None:
     if span.begin_ms is not None:
         first, found = await consumer.min_offset(queue), await consumer.offset_by_time(queue, span.begin_ms)
-        # Brokers of RocketMQ 4 answer with a neighbour of the message that is meant.
+        # Brokers of RocketMQ 4 may return the offset of the message before or after.
         await consumer.seek(queue, max(first, found - 1))
     elif span.offset is not None and span.offset < 0:
         first, end = await consumer.min_offset(queue), await consumer.max_offset(queue)

@@ -152,12 +152,12 @@ def trace(
 
 
 def print_message(message: MessageExt, output: Output, more: Mapping[str, str] | None = None) -> None:
-    """Write a message with all it has: properties, then its body.
+    """Print a message: its fields and properties, then its body.
 
     Args:
         message: the message.
-        output: the form of its fields.
-        more: what comes before them.
+        output: form of the fields.
+        more: fields before those of the message.
     """
     print_fields(
         {
@@ -203,7 +203,7 @@ def times_of(since: str | None, until: str | None) -> Times:
 
 
 def print_messages(messages: Sequence[MessageExt], output: Output) -> None:
-    """Write messages: a line each with the body's beginning, or whole in a JSON array."""
+    """Print messages: one line each with the beginning of the body, or completely in a JSON array."""
     if output is Output.json:
         print_json_pieces(_list_pieces(messages))
         return
@@ -224,15 +224,15 @@ def _list_pieces(messages: Sequence[MessageExt]) -> Iterator[str]:
 
 
 async def found_message(admin: Admin, topic: str, msg_id: str) -> MessageExt:
-    """A message by its unique key, its offset id or its place.
+    """Return a message by its unique key, its offset id or its place.
 
     Args:
-        admin: asks.
-        topic: its topic.
+        admin: the client.
+        topic: topic of the message.
         msg_id: `ID` of `message get`.
 
     Raises:
-        ClientError: there is none.
+        ClientError: there is no such message.
     """
     place = _PLACE.fullmatch(msg_id)
     if place is None:

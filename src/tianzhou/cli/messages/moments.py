@@ -1,4 +1,4 @@
-"""Times as people give them to commands: `10m` ago, or `2026-01-31T08:00:00`. Pure."""
+"""Times in options of commands: `10m` ago, or `2026-01-31T08:00:00`. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def moment_ms(text: str, option: str, now_ms: int) -> int:
-    """A time in milliseconds since the epoch, 0 at least.
+    """Parse a time. Return milliseconds since the epoch, 0 or more.
 
     Args:
-        text: a duration before now as `30s`, `10m`, `2h` or `3d`, or a time in ISO 8601, in the machine's zone unless
-            it names one.
-        option: where it was given, for the error.
-        now_ms: now, milliseconds since the epoch.
+        text: a duration before now as `30s`, `10m`, `2h` or `3d`, or a time in ISO 8601, by default in the machine's
+            zone.
+        option: the option with the text, for the error.
+        now_ms: the present time, milliseconds since the epoch.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     if ago := _AGO.fullmatch(text):
         return max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
@@ -34,10 +34,10 @@ def moment_ms(text: str, option: str, now_ms: int) -> int:
 
 
 def span_ms(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
-    """The times of `--since` and `--until`, None for what is not given.
+    """Return the times of `--since` and `--until`, None for a missing option.
 
     Raises:
-        ConfigError: one of them is no time, or nothing is between them.
+        ConfigError: a time is malformed, or the first is later than the second.
     """
     begin = None if since is None else moment_ms(since, "--since", now_ms)
     end = None if until is None else moment_ms(until, "--until", now_ms)

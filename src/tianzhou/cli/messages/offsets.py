@@ -1,4 +1,4 @@
-"""`offset show|reset|clone`: how far groups have consumed, and how that is changed."""
+"""`offset show|reset|clone`: offsets of consumer groups, and changes of them."""
 
 from __future__ import annotations
 

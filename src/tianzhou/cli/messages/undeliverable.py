@@ -34,7 +34,7 @@ app = typer.Typer(
 )
 BrokerOption = Annotated[str | None, typer.Option("-b", "--broker", help="Only those of this broker name.")]
 LONGEST_REASON = 500
-"""Characters of a reason that are shown."""
+"""Maximum characters of a reason that are shown."""
 
 
 @app.command("list")
@@ -65,7 +65,7 @@ def _cells(one: UndeliverableMessage) -> tuple[object, ...]:
 
 
 def document(one: UndeliverableMessage) -> dict[str, object]:
-    """A message that is set aside, for programs."""
+    """Return a message that is set aside, for JSON."""
     return {
         "id": one.id,
         "broker": one.broker_name,

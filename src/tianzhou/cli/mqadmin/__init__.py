@@ -1,1 +1,1 @@
-"""Apache's mqadmin by its own names: sub-commands, flags and output columns (client.md §23); one file per family."""
+"""Apache's mqadmin with its own sub-commands, flags and output columns (client.md §23). Each family has a file."""

@@ -1,4 +1,4 @@
-"""What a sub-command answers: the text of Apache's tools for people, a value for programs. Pure."""
+"""Results of sub-commands: text in the form of Apache's tools, and a value for JSON. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tianzhou.model.timestamps import local_date
 
 
 class Answer(NamedTuple):
-    """An answer.
+    """A result.
 
     Attributes:
-        text: as Apache's tools print it; lines joined by newlines.
-        value: what JSON shows instead.
+        text: text in the form of Apache's tools; lines joined by line feeds.
+        value: value for JSON.
     """
 
     text: str
@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 
 def done(text: str, **value: Any) -> Answer:
-    """An answer that says what was done."""
+    """Return the result of a change."""
     return Answer(text, value)
 
 
@@ -31,9 +31,9 @@ class Table:
     """A table of Apache's tools.
 
     Args:
-        line: how a line is formatted, as `%-32s  %s`.
-        head: the names of the columns, as they are printed, separated by `|`.
-        row: how the lines below the head are formatted, when that differs.
+        line: format of a line, as `%-32s  %s`.
+        head: names of the columns, separated by `|`.
+        row: format of the lines below the head; None for `line`.
     """
 
     def __init__(self, line: str, head: str, row: str | None = None) -> None:
@@ -42,27 +42,27 @@ class Table:
         self.keys = [_key(name) for name in self._head]
 
     def answer(self, rows: Iterable[Sequence[Any]], before: str = "", after: str = "") -> Answer:
-        """The answer with some rows.
+        """Return a result with rows.
 
         Args:
-            rows: one value per column each.
+            rows: rows with one value per column.
             before: text above the table.
-            after: text below it.
+            after: text below the table.
         """
         listed = list(rows)
         text = "\n".join([before] * bool(before) + [self.text(listed)] + [after] * bool(after))
         return Answer(text, self.objects(listed))
 
     def text(self, rows: Iterable[Sequence[Any]]) -> str:
-        """Head and rows."""
+        """Return head and rows as text."""
         return "\n".join([self._line % tuple(self._head), *(self.row(one) for one in rows)])
 
     def row(self, row: Sequence[Any]) -> str:
-        """One row."""
+        """Return a row as text."""
         return self._row % tuple(map(_cell, row))
 
     def objects(self, rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-        """The rows as objects, whose keys are the columns."""
+        """Return the rows as objects with the columns as keys."""
         return [dict(zip(self.keys, row, strict=True)) for row in rows]
 
 
@@ -80,12 +80,12 @@ def _cell(value: Any) -> Any:
 
 
 def pairs(values: Iterable[tuple[str, Any]], width: int, between: str) -> list[str]:
-    """Lines of names and values, the names filled up with blanks."""
+    """Return lines of names and values. The names are padded with blanks."""
     return [f"{name:<{width}}{between}{value}" for name, value in values]
 
 
 def cut(text: str, length: int) -> str:
-    """The end of a long text, as Apache's tables cut names."""
+    """Return the end of a long text, as Apache's tools shorten names."""
     return text[-length:]
 
 
@@ -102,11 +102,11 @@ def moment(timestamp_ms: int, *, milliseconds: bool = False) -> str:
 
 
 class NotFoundError(TianzhouError):
-    """Nothing is there to be shown; the code is the one with which Apache's tools say so.
+    """The requested object does not exist. The code is the one of Apache's tools.
 
     Args:
         code: see wire.md §2.
-        text: what is not there.
+        text: description of the missing object.
     """
 
     def __init__(self, code: int, text: str) -> None:

@@ -1,4 +1,4 @@
-"""All sub-commands by the family that has them, so that one is found without importing the others."""
+"""All sub-commands by family, so that a sub-command is found without importing the other families."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ FAMILIES: Final = {
 
 
 def all_names() -> list[str]:
-    """Return the names of all sub-commands, in the order of their families; unsupported ones are the last."""
+    """Return the names of all sub-commands, in the order of their families. Unsupported ones come last."""
     return [*(name for names in FAMILIES.values() for name in names.split()), *UNSUPPORTED]
 
 
 def every() -> list[Subcommand]:
-    """All sub-commands."""
+    """Return all sub-commands."""
     return [find(name) for name in all_names()]
 
 
@@ -55,10 +55,10 @@ async def _refuse(admin: Admin, values: Values) -> Answer:
 
 
 def find(name: str) -> Subcommand:
-    """Return the sub-command of a name, whatever the case of its letters; an unsupported one has no options.
+    """Return the sub-command of a name in any case. An unsupported one has no options.
 
     Raises:
-        ConfigError: there is none; the text names the nearest.
+        ConfigError: there is no such sub-command. The error contains the most similar name.
     """
     for module, names in FAMILIES.items():
         for known in names.split():

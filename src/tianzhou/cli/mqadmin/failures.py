@@ -7,7 +7,7 @@ from tianzhou.errors import BrokerError, OffsetOutsideQueue, TianzhouError, Unkn
 
 
 def failure(error: TianzhouError) -> str:
-    """An error for people and scripts: code and words as Apache's tools print them, then what to do."""
+    """Return the text of an error: code and remark in the form of Apache's tools, then the remedy."""
     if isinstance(error, BrokerError):
         where = f" BROKER: {error.address}" if error.address else ""
         advice = explain(error).partition("\n")[2] or error.hint

@@ -1,4 +1,4 @@
-"""Values as Java's classes print them, which is what Apache's tools show of them. Pure."""
+"""Values in the form of Java's `toString`, as in the output of Apache's tools. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tianzhou.model import MessageExt, MessageQueue, SendResult, SubscriptionGro
 
 
 def truth(value: bool) -> str:
-    """`true` or `false`."""
+    """Return `true` or `false`."""
     return "true" if value else "false"
 
 
 def text(value: Any) -> str:
-    """Return a value as Java's `%s` prints it: `null` for None, `true` and `false`."""
+    """Return a value in the form of Java's `%s`: `null` for None, `true` and `false`."""
     if value is None:
         return "null"
     return truth(value) if isinstance(value, bool) else str(value)
@@ -24,7 +24,7 @@ def epoch_entry(entry: Mapping[str, Any]) -> str:
     """Return an epoch of a broker's log.
 
     Args:
-        entry: epoch, start and end offset, under their names on the wire.
+        entry: epoch, start and end offset, with the keys of the protocol.
     """
     return (
         f"EpochEntry{{epoch={entry.get('epoch')}, startOffset={entry.get('startOffset')}, "
@@ -33,21 +33,21 @@ def epoch_entry(entry: Mapping[str, Any]) -> str:
 
 
 def table(values: Mapping[str, Any]) -> str:
-    """A map, `{a=1, b=2}`."""
+    """Return a map as `{a=1, b=2}`."""
     return "{" + ", ".join(f"{key}={value}" for key, value in values.items()) + "}"
 
 
 def perm(bits: int) -> str:
-    """A permission, `RW-`."""
+    """Return a permission as `RW-`."""
     return ("R" if bits & 4 else "-") + ("W" if bits & 2 else "-") + ("X" if bits & 1 else "-")
 
 
 def topic_config(config: TopicConfig, attributes: Mapping[str, str] | None = None) -> str:
-    """A topic's configuration.
+    """Return a topic's configuration.
 
     Args:
         config: the configuration.
-        attributes: shown instead of its own, as those of a change with their signs.
+        attributes: attributes to show instead of the topic's own, such as those of a change with their signs.
     """
     return (
         f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
@@ -58,7 +58,7 @@ def topic_config(config: TopicConfig, attributes: Mapping[str, str] | None = Non
 
 
 def retry_policy(policy: Mapping[str, Any]) -> str:
-    """How often a group tries again, and when."""
+    """Return a group's retry policy."""
     parts = [f"type={policy.get('type', 'CUSTOMIZED')}"]
     exponential, customized = policy.get("exponentialRetryPolicy"), policy.get("customizedRetryPolicy")
     parts.append(
@@ -69,7 +69,7 @@ def retry_policy(policy: Mapping[str, Any]) -> str:
 
 
 def group_fields(config: SubscriptionGroupConfig) -> dict[str, str]:
-    """The fields of a group's configuration, in the order of Java's class."""
+    """Return the fields of a group's configuration, in the order of Java's class."""
     return {
         "groupName": config.group_name,
         "consumeEnable": truth(config.consume_enable),
@@ -90,17 +90,17 @@ def group_fields(config: SubscriptionGroupConfig) -> dict[str, str]:
 
 
 def group_config(config: SubscriptionGroupConfig) -> str:
-    """A group's configuration on one line."""
+    """Return a group's configuration on one line."""
     return f"SubscriptionGroupConfig{table(group_fields(config))}"
 
 
 def queue(one: MessageQueue) -> str:
-    """A queue."""
+    """Return a queue."""
     return f"MessageQueue [topic={one.topic}, brokerName={one.broker_name}, queueId={one.queue_id}]"
 
 
 def send_result(result: SendResult) -> str:
-    """Where a message went."""
+    """Return the result of a send."""
     return (
         f"SendResult [sendStatus={result.status.name}, msgId={result.msg_id}, "
         f"offsetMsgId={result.offset_msg_id}, messageQueue={queue(result.queue)}, "
@@ -109,7 +109,7 @@ def send_result(result: SendResult) -> str:
 
 
 def message(one: MessageExt) -> str:
-    """A message with everything that is known of it."""
+    """Return a message with all its fields."""
     body = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in one.body)
     transaction = one.properties.get("__transactionId__")
     return (
@@ -124,7 +124,7 @@ def message(one: MessageExt) -> str:
 
 
 def message_value(one: MessageExt) -> dict[str, Any]:
-    """A message for JSON; a body that is no text is given as hexadecimal `body_hex`."""
+    """Return a message for JSON. A body that is not UTF-8 is in `body_hex`, as hexadecimal."""
     try:
         body: dict[str, str] = {"body": one.body.decode()}
     except UnicodeDecodeError:
@@ -151,7 +151,7 @@ def message_value(one: MessageExt) -> dict[str, Any]:
 
 
 def pretty(value: Any, depth: int = 0) -> str:
-    """A JSON value as fastjson writes it for people: tabs, and keys that are numbers without quotes or new lines."""
+    """Return a JSON value in fastjson's pretty form: tabs, and numeric keys without quotes and line feeds."""
     import json
 
     inner = "\n" + "\t" * (depth + 1)

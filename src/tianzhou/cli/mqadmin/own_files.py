@@ -1,4 +1,4 @@
-"""Files that sub-commands leave: readable for their owner only, never through a link of somebody else's."""
+"""Files that sub-commands write: readable only for their owner, and never written through a symbolic link."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 
 
 def write_own(file: Path, data: bytes, *, private_folder: bool = False) -> None:
-    """Write a file, and the folders it is in.
+    """Write a file, and create its folders.
 
     Args:
-        file: the file; one that is there is written anew.
+        file: the file. An existing one is replaced.
         data: its content.
-        private_folder: whether a folder that has to be made is its owner's alone, as in a place where everybody writes.
+        private_folder: whether a created folder is accessible only for its owner, as needed below a folder for all
+            users.
 
     Raises:
-        OSError: it cannot be written, or is a link.
+        OSError: the file cannot be written, or is a symbolic link.
     """
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private_folder else 0o777)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)

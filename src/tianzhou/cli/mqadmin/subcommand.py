@@ -1,8 +1,8 @@
-"""Declaration of a sub-command, and its command line read as Apache's tools read theirs. Pure.
+"""Declaration of a sub-command, and a parser of its command line that behaves like Apache's. Pure.
 
-An option that takes a value takes the next word, whatever that begins with (`-s -1`, `-a -message.type`). `-topic`,
-`--topic`, `--topic=orders`, `-t=orders`, `-torders`, unambiguous beginnings as `--top` and joined flags as `-lm` all
-work there, and so they do here.
+An option with a value consumes the next word, even one that begins with a hyphen (`-s -1`, `-a -message.type`).
+`-topic`, `--topic`, `--topic=orders`, `-t=orders`, `-torders`, unambiguous prefixes like `--top` and joined flags like
+`-lm` are accepted, as in Apache's tools.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TRUE: Final = "true"
 WIDTH: Final = 100
-"""Columns of a help text."""
+"""Width of a help text in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Option:
     """An option of a sub-command.
 
     Attributes:
-        letter: its short name, as `t` or `cf`; empty when it has none.
-        name: its long name.
-        help: what it is for.
-        required: whether it has to be given.
-        flag: whether it takes no value.
+        letter: short name, as `t` or `cf`; empty without one.
+        name: long name.
+        help: description.
+        required: whether the option must be given.
+        flag: whether the option has no value.
     """
 
     letter: str
@@ -44,17 +44,17 @@ class Option:
 
     @property
     def shown(self) -> str:
-        """Its names, as `-t/--topic`."""
+        """The names, as `-t/--topic`."""
         return f"-{self.letter}/--{self.name}" if self.letter else f"--{self.name}"
 
 
 class Values:
-    """Values of options by their long names.
+    """The values of options, by their long names.
 
     Args:
-        given: what was given, as text; a flag is `true`.
+        given: the given values, as text; a flag is `true`.
         command: name of the sub-command, for errors.
-        warnings: a sentence for each part of the command line that has no effect.
+        warnings: a sentence for each part of the command line without effect.
 
     Attributes:
         command: name of the sub-command.
@@ -66,22 +66,22 @@ class Values:
         self.command = command
 
     def get(self, name: str, default: str = "") -> str:
-        """The value without spaces around it, or the default."""
+        """Return the value without surrounding spaces, or the default."""
         return self.given.get(name, default).strip()
 
     def optional(self, name: str) -> str | None:
-        """The value, None when it was not given."""
+        """Return the value, None if it was not given."""
         return self.get(name) or None
 
     def truth(self, name: str, default: bool = False) -> bool:
-        """Whether the value is `true`; everything else is false, as in Java."""
+        """Return whether the value is `true`. All other values are false, as in Java."""
         return self.get(name).lower() == TRUE if name in self.given else default
 
     def number(self, name: str, default: int | None = None) -> int:
-        """The value as an integer.
+        """Return the value as an integer.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: the value is not an integer.
         """
         if name not in self.given and default is not None:
             return default
@@ -92,7 +92,7 @@ class Values:
             raise ConfigError(f"{self.command}: --{name} is {text!r}; expected a whole number") from None
 
     def listed(self, name: str, separator: str = ",") -> list[str]:
-        """The parts of the value; none when it was not given."""
+        """Return the parts of the value; none if it was not given."""
         return [part.strip() for part in self.get(name).split(separator) if part.strip()]
 
 
@@ -104,15 +104,15 @@ class Subcommand:
     """A sub-command of mqadmin.
 
     Attributes:
-        name: as Apache's tools have it.
-        summary: what it does, in one sentence.
-        example: its arguments in an example.
-        work: does it, and returns what is printed, or yields one after the other.
-        options: beside those that all have.
-        one_of: long names of options of which one has to be given.
-        first_wins: whether the first of these counts when several are given. Otherwise they exclude each other.
+        name: name in Apache's tools.
+        summary: description in one sentence.
+        example: arguments of an example.
+        work: returns the result, or yields several results.
+        options: options in addition to the common ones.
+        one_of: long names of options of which one must be given.
+        first_wins: whether the first of these options counts if several are given. Otherwise they exclude each other.
             Apache's tool has both kinds of sub-commands.
-        remark: what a reader of the help has to know besides.
+        remark: additional text for the help.
         alone: whether it needs no cluster.
     """
 
@@ -128,7 +128,7 @@ class Subcommand:
 
     @property
     def every_option(self) -> tuple[Option, ...]:
-        """Its own options and those that all have; `-o` is theirs only where mqadmin has no other use for it."""
+        """The sub-command's options and the common ones. `-o` is the output unless mqadmin has another use for it."""
         letters, names = {one.letter for one in self.options}, {one.name for one in self.options}
         common = (
             Option("h", "help", "Print this help.", flag=True),
@@ -140,7 +140,11 @@ class Subcommand:
         return (*self.options, *(one for one in common if one.name not in names and one.letter not in (letters - {""})))
 
     def parse(self, arguments: Sequence[str]) -> Values:
-        """Read a command line; raises ConfigError when it cannot be used, with the usage."""
+        """Parse a command line.
+
+        Raises:
+            ConfigError: the command line is invalid. The error contains the usage.
+        """
         given, unused = _read(self, arguments)
         warnings = [f"{word!r} belongs to no option and is ignored" for word in unused]
         if given.get("help") == TRUE:
@@ -163,12 +167,12 @@ class Subcommand:
         return next(one.shown for one in self.options if one.name == name)
 
     def wrong(self, why: str) -> ConfigError:
-        """The error for a command line that cannot be used."""
+        """Return the error for an invalid command line."""
         return ConfigError(f"{self.name}: {why}\n{self.usage}\nExample: mqadmin {self.name} {self.example}".rstrip())
 
     @property
     def usage(self) -> str:
-        """How it is called, on a few lines."""
+        """The usage, on a few lines."""
         choice = " | ".join(self._called(name) for name in self.one_of)
         words = [f"({choice})"] if choice else []
         for one in sorted(self.every_option, key=_in_order):
@@ -186,7 +190,7 @@ class Subcommand:
 
     @property
     def help(self) -> str:
-        """Everything about it, for people."""
+        """The complete help text."""
         options = sorted(self.every_option, key=_in_order)
         lefts = [
             f" {f'-{one.letter},' if one.letter else '   '}--{one.name}{'' if one.flag else ' <arg>'}"
@@ -207,7 +211,7 @@ def _in_order(one: Option) -> str:
 
 
 def _read(command: Subcommand, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the values of options, and the words that belong to none."""
+    """Return the values of options, and the words that belong to no option."""
     given: dict[str, str] = {}
     unused: list[str] = []
     words = list(arguments)
@@ -215,7 +219,7 @@ def _read(command: Subcommand, arguments: Sequence[str]) -> tuple[dict[str, str]
     while words:
         word = words.pop(0)
         if last is not None and word.lower() in (TRUE, "false"):
-            given[last.name] = word.lower()  # `-l true`: Apache's tools pass over the word
+            given[last.name] = word.lower()  # `-l true`: Apache's tools skip the word
             last = None
             continue
         last = None
@@ -243,7 +247,7 @@ def _is_flag(command: Subcommand, name: str) -> bool:
 
 
 def _match(command: Subcommand, word: str) -> tuple[Option, str | None, str]:
-    """The option a word names, the value that is in the same word, and the flags that are joined to it."""
+    """Return the option of a word, the value in the same word, and the flags that are joined to it."""
     options = command.every_option
     body = word.lstrip("-") if word.startswith("--") else word[1:]
     name, equals, text = body.partition("=")
@@ -268,7 +272,7 @@ def _match(command: Subcommand, word: str) -> tuple[Option, str | None, str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like a wrong one, whatever the case of its letters; None when none is."""
+    """Return the known name that is most similar to a wrong one, in any case; None if none is similar."""
     by_lower = {one.lower(): one for one in known}
     found = difflib.get_close_matches(name[:64].lower(), by_lower, 1)
     return by_lower[found[0]] if found else None

@@ -1,4 +1,4 @@
-"""Options that several families have, and the brokers that two of them name."""
+"""Options that several families have, and the brokers that two of them select."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ONE_TARGET: Final = ("brokerAddr", "clusterName")
 
 
 async def addresses(admin: Admin, values: Values, *, slaves: bool = False) -> list[str]:
-    """Addresses of the brokers that `-b` or `-c` name.
+    """Return the addresses of the brokers that `-b` or `-c` select.
 
     Args:
-        admin: asks the name server.
-        values: of the options.
-        slaves: whether those of a cluster include its slaves.
+        admin: the client.
+        values: values of the options.
+        slaves: whether to include a cluster's slaves.
 
     Raises:
-        ClientError: there is no such cluster.
+        ClientError: the cluster does not exist.
     """
     address = values.optional("brokerAddr")
     if address is not None:

@@ -1,4 +1,4 @@
-"""`mqadmin NAME …` and `tianzhou admin NAME …`: from a command line to what is printed."""
+"""`mqadmin NAME …` and `tianzhou admin NAME …`: from the command line to the output."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tianzhou.errors import ConfigError
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 LARGEST_TOOLS_FILE: Final = 64 * 1024
-"""Bytes of `tools.yml` that are read."""
+"""Maximum size in bytes of `tools.yml`."""
 
 
 def run(arguments: Sequence[str], show: Callable[[str], None], warn: Callable[[str], None] = lambda _: None) -> None:
-    """Run a sub-command, or list them, or explain one.
+    """Run a sub-command, list all of them, or explain one.
 
     Args:
-        arguments: what stands behind `mqadmin`.
-        show: takes each answer, one or more lines.
-        warn: takes a line for each part of the command line that has no effect.
+        arguments: the arguments after `mqadmin`.
+        show: receives each result, one or more lines.
+        warn: receives a line for each part of the command line without effect.
 
     Raises:
-        ConfigError: the command line cannot be used.
-        TianzhouError: a server refuses, or there is none.
+        ConfigError: the command line is invalid.
+        TianzhouError: a server rejects a request, or cannot be reached.
     """
     words = [word for word in arguments if word]
     if not words or words in (["-h"], ["--help"], ["help"]):
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str], show: Callable[[str], None], warn: Callable[[s
 
 
 def listing() -> str:
-    """All sub-commands with what they do."""
+    """Return all sub-commands with their summaries."""
     lines = [f"   {one.name.ljust(35)} {one.summary}" for one in every()]
     return "\n".join(
         [
@@ -116,13 +116,13 @@ async def _answers(work: Any, shown: Callable[[Answer], None]) -> None:
 
 
 def tools_account(environment: os._Environ[str] | dict[str, str]) -> tuple[str | None, str | None]:
-    """The account of `$ROCKETMQ_HOME/conf/tools.yml`, as Apache's tools sign; None for both without such a file.
+    """Return the account of `$ROCKETMQ_HOME/conf/tools.yml`, which Apache's tools use; None for both without the file.
 
     Args:
-        environment: of the process; `TIANZHOU_ACCESS_KEY` there goes before the file.
+        environment: environment of the process. `TIANZHOU_ACCESS_KEY` in it precedes the file.
 
     Raises:
-        ConfigError: the file is there and has no account.
+        ConfigError: the file exists and contains no account.
     """
     home = environment.get("ROCKETMQ_HOME")
     if not home or environment.get("TIANZHOU_ACCESS_KEY"):

@@ -1,4 +1,4 @@
-"""Sub-commands of Apache's mqadmin that are not supported here, each with the reason and what to do instead. Pure."""
+"""Sub-commands of Apache's mqadmin that are not supported, each with the reason and the alternative. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUMMARY: Final = "Not supported by Tianzhou."
 
 
 def refusal(name: str) -> str:
-    """Return the error of an unsupported sub-command, in the form of Apache's tools, whose scripts look for the code.
+    """Return the error of an unsupported sub-command in the form of Apache's tools. Scripts search for the code.
 
     Args:
         name: one of `UNSUPPORTED`.

@@ -1,4 +1,4 @@
-"""`pipeline`: ready pipelines over topics; their own files are in `tianzhou.pipelines`."""
+"""`pipeline`: commands for the ready pipelines in `tianzhou.pipelines`."""
 
 from __future__ import annotations
 

@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArchiveWanted:
-    """What is to be archived.
+    """The arguments of an archive.
 
     Attributes:
         topics: the topics.
         to: the folder of the table.
-        checkpoint: the folder that keeps how far it is; None for one below `to`.
+        checkpoint: the folder of the query's checkpoint; None for one below `to`.
         most: maximum messages in a micro-batch.
-        skip_lost: go on when messages were deleted before they were archived.
-        corrupt_bodies: what becomes of a compressed body that cannot be unpacked: fail, null or skip.
+        skip_lost: whether to skip messages that were deleted before they were archived.
+        corrupt_bodies: rule for a compressed body that cannot be unpacked: fail, null or skip.
     """
 
     topics: list[str]
@@ -130,7 +130,7 @@ def _archive_by_spark(
     output: Output,
 ) -> Any:
     if every is not None:
-        # On a machine that is busy otherwise this may take minutes, in which nothing is to be seen.
+        # On a busy machine this may take minutes without any output.
         print_note("starting Spark")
 
     def work(spark: SparkSession) -> Any:
@@ -203,7 +203,7 @@ def _report_archive(topics: list[str], done: Any, to: str, cluster: PipelineClus
 
 
 def ensure_topics(topics: list[str], cluster: PipelineCluster, store: str | None = None) -> None:
-    """See before Java starts whether the servers answer and the topics exist; of a store, whether there is one.
+    """Check before Java starts that the servers answer and the topics exist, or that the store exists.
 
     Raises:
         ConfigError: a topic or the store does not exist.
@@ -223,18 +223,18 @@ def ensure_topics(topics: list[str], cluster: PipelineCluster, store: str | None
 
 
 TARGET_QUEUES = 4
-"""As many as a topic gets that its first message makes."""
+"""Number of queues of a topic that its first message creates."""
 
 
 def ensure_target(topic: str, cluster: PipelineCluster) -> None:
-    """See before Java starts that a topic can be sent to; where brokers make topics by themselves, it is made now.
+    """Check before Java starts that a topic accepts messages. Create it if brokers create topics automatically.
 
-    Made by the first messages it would have other queues while they are sent than afterwards, and messages of one key
-    would not be in one queue.
+    If the first messages created the topic, its number of queues would change while they are sent, and messages of one
+    key would not be in one queue.
 
     Raises:
-        ConfigError: it does not exist, and brokers make none by themselves.
-        ClientError: it cannot be a topic's name.
+        ConfigError: the topic does not exist, and brokers do not create topics.
+        ClientError: the name is invalid.
         TianzhouError: no server answers.
     """
 
@@ -248,7 +248,7 @@ def ensure_target(topic: str, cluster: PipelineCluster) -> None:
         except BrokerError as error:
             if error.code != ResponseCode.NO_PERMISSION:
                 raise
-            return True  # who may only send has the first message make it
+            return True  # An account that may only send lets the first message create the topic.
         print_note(f"topic {topic} made, with {TARGET_QUEUES} queues on each broker")
         return True
 

@@ -1,4 +1,4 @@
-"""The cluster of a pipeline command: its options, and what talks to it."""
+"""The cluster of a pipeline command: its options, and the clients for it."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ NamespaceOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class PipelineCluster:
-    """Where a pipeline's topics are, and as whom it asks.
+    """The servers of a pipeline's topics, and the account for them.
 
     Attributes:
         namesrv: the name servers.
         tls: see `TlsOption`.
-        access_key: the account that requests are signed for; None leaves that to the environment.
-        secret_key: its secret.
-        namespace: wraps the names of topics and groups; None for none.
+        access_key: the account that signs requests; None for that of the environment.
+        secret_key: secret of the account.
+        namespace: prefix of the names of topics and groups; None for none.
     """
 
     namesrv: str = DEFAULT_NAMESRV
@@ -67,7 +67,7 @@ class PipelineCluster:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """Options of the clients that talk to it, beside the name servers."""
+        """Options of clients for the cluster, in addition to the name servers."""
         return {
             "tls": self.tls,
             "access_key": self.access_key,
@@ -77,7 +77,7 @@ class PipelineCluster:
 
     @property
     def source_options(self) -> dict[str, str | bool | None]:
-        """The options of `format("tianzhou")` that say the same."""
+        """The corresponding options of `format("tianzhou")`."""
         return {
             "namesrvAddr": self.namesrv,
             "tls": self.tls,
@@ -87,21 +87,21 @@ class PipelineCluster:
         }
 
     def with_admin(self, work: Callable[[Admin], Awaitable[T]]) -> T:
-        """Run admin operations against it; returns what they return."""
+        """Run admin operations on the cluster. Return their result."""
         keys = {"access_key": self.access_key, "secret_key": self.secret_key, "namespace": self.namespace}
         return topics.with_admin(self.namesrv, self.tls, work, **keys)
 
     def topics(self, spark: SparkSession, **more: Any) -> Topics:
-        """Its topics as Spark's tables and streams; `more` are further arguments of `Topics`."""
+        """Return the topics as tables and streams of Spark. `more` are further arguments of `Topics`."""
         from tianzhou.pipelines.topics import Topics
 
         return Topics(spark, self.namesrv, **self.client_options, **more)
 
     def refuse_store(self, store: str | None) -> None:
-        """See that no namespace is given for a store, whose topics have the names that servers know.
+        """Reject a namespace for a store: its topics are stored under their full names.
 
         Raises:
-            ConfigError: it is.
+            ConfigError: both are given.
         """
         if store is not None and self.namespace is not None:
             raise ConfigError(
@@ -113,13 +113,13 @@ class PipelineCluster:
 def account(
     access_key: str | None, secret_key: str | None, secret_key_file: Path | None, environment: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """Access key and secret of a command line; both None when it names neither, and the environment counts.
+    """Return access key and secret of a command line; both None if it has neither and the environment's apply.
 
     Args:
         access_key: `--access-key`.
         secret_key: `--secret-key`.
         secret_key_file: `--secret-key-file`.
-        environment: of the process; has what the command line leaves out of the two.
+        environment: environment of the process, with the keys that the command line leaves out.
 
     Raises:
         ConfigError: one of the two is missing, the secret is given twice, or its file cannot be read or is empty.
@@ -151,13 +151,13 @@ _OPTIONS: Final[Mapping[str, tuple[Any, Any]]] = {
 
 
 def of_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a cluster, which it takes as one argument `cluster`.
+    """Add the options of a cluster to a command, which receives them as one argument `cluster`.
 
     Args:
-        command: a command of Typer's; has the parameter `cluster` as a keyword.
+        command: a Typer command with the keyword parameter `cluster`.
 
     Returns:
-        The command as Typer shall see it.
+        The command with the signature for Typer.
     """
     own = inspect.signature(command, eval_str=True)
     options = [

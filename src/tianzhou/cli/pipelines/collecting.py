@@ -86,7 +86,7 @@ def logs(
 
 
 async def _send(producer: Producer, lines: Lines, messages: list, *, patient: bool) -> None:  # type: ignore[type-arg]
-    """Send messages in their order; while no broker takes them, try again: nothing of a file is skipped."""
+    """Send messages in order. Retry while brokers reject them, so that no line is skipped."""
     at = 0
     while at < len(messages):
         some = messages[at : at + IN_FLIGHT]

@@ -1,4 +1,4 @@
-"""What the pipeline commands share: options, a Spark session, and errors as people understand them."""
+"""Common parts of the pipeline commands: options, the Spark session, and readable errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DELIVERIES = ("at-least-once", "exactly-once")
-# The last line of a traceback of ours inside what Spark says about a failed task or query.
+# The last line of a traceback with an error of this package, inside Spark's error of a failed task or query.
 _OURS = re.compile(r"(?:^|[\s:])tianzhou(?:\.\w+)+\.(\w+): (.+)")
 
 app = typer.Typer(
@@ -64,32 +64,32 @@ DeliveryOption = Annotated[
 
 
 def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T]) -> T:
-    """Run something with a Spark session, which ends with it.
+    """Run a function with a Spark session, which is stopped afterwards.
 
     Args:
         name: the application's name.
         conf: settings as `key=value`.
-        work: gets the session.
+        work: receives the session.
 
     Raises:
-        ConfigError: a setting is malformed, or an option was found wrong by Spark's processes.
+        ConfigError: a setting is malformed, or Spark's processes rejected an option.
         TianzhouError: the query failed.
-        typer.Exit: it was interrupted.
+        typer.Exit: the command was interrupted.
     """
     values = dict(setting_of(text) for text in conf or [])
     with interruptible() as ending:
         try:
             running = _running()
-            if running is not None:  # the caller's, who stops it
+            if running is not None:  # the caller stops its own session
                 return work(running)
             from tianzhou.spark import session
 
             spark = session(f"tianzhou-{name}", profile="local", warm=False, **values)
             ending.watch()
-            # Py4J logs a Ctrl-C as an error with its stack, and raises it as well.
+            # Py4J logs a Ctrl-C as an error with a stack trace, and also raises it.
             logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("KeyboardInterrupt"))
             if not logging.getLogger().isEnabledFor(logging.INFO):
-                # What fails is shown once, by us and in a line; -v has Spark show it too, with its stacks.
+                # This command prints an error once, on one line. With -v Spark also logs it, with stack traces.
                 spark.sparkContext.setLogLevel("FATAL")
             try:
                 return work(spark)
@@ -114,18 +114,18 @@ def run_query(
     corrupt_bodies: str | None = None,
     bar: bool = True,
 ) -> Rows:
-    """Run a streaming query to its end, with a bar of the rows it reads.
+    """Run a streaming query to its end, with a progress bar of the rows it reads.
 
     Args:
         start: starts the query.
         name: the application's name.
         conf: settings of Spark as `key=value`.
-        cluster: where the topics are.
-        delivery: the sink's; None for its default.
-        shown: what the bar calls the rows.
+        cluster: the cluster of the topics.
+        delivery: the sink's option `delivery`; None for its default.
+        shown: description of the rows in the progress bar.
         each: called with the progress of each micro-batch.
         corrupt_bodies: the source's option `corruptBodies`; None for its default.
-        bar: False when the caller has one.
+        bar: whether to show a progress bar. False if the caller shows one.
 
     Raises:
         ConfigError, TianzhouError, typer.Exit: see `on_spark`.
@@ -156,10 +156,10 @@ def _running() -> SparkSession | None:
 
 
 def setting_of(text: str) -> tuple[str, str]:
-    """Key and value of `--conf key=value`.
+    """Parse `--conf key=value`.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text has another form.
     """
     key, equals, value = text.partition("=")
     if not equals or not key.startswith("spark."):
@@ -168,7 +168,7 @@ def setting_of(text: str) -> tuple[str, str]:
 
 
 def plain(error: Exception) -> TianzhouError:
-    """An error of Spark's without its tracebacks: our own error when there is one inside."""
+    """Return a Spark error without tracebacks. An error of this package inside it is returned instead."""
     text = str(error)
     found = _OURS.findall(text)
     if found:
@@ -179,10 +179,10 @@ def plain(error: Exception) -> TianzhouError:
 
 
 def pair_of(option: str, text: str) -> tuple[str, str]:
-    """Key and value of `key=value`.
+    """Parse `key=value`.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text has another form.
     """
     key, equals, value = text.partition("=")
     if not equals or not key or not value:
@@ -191,10 +191,10 @@ def pair_of(option: str, text: str) -> tuple[str, str]:
 
 
 def delivery_of(text: str | None) -> str | None:
-    """The sink's delivery.
+    """Check the sink's delivery, and return it.
 
     Raises:
-        ConfigError: there is no such one.
+        ConfigError: the value is unknown.
     """
     if text is not None and text not in DELIVERIES:
         raise ConfigError(f"--delivery {text}: expected {' or '.join(DELIVERIES)}")
@@ -202,14 +202,14 @@ def delivery_of(text: str | None) -> str | None:
 
 
 def corrupt_bodies_of(text: str, *, sends_bodies: bool = False) -> str:
-    """The source's option `corruptBodies`.
+    """Check the source's option `corruptBodies`, and return it.
 
     Args:
         text: the value of `--corrupt-bodies`.
-        sends_bodies: whether the bodies are sent again, which no null can be.
+        sends_bodies: whether the bodies are sent again, so that they cannot be null.
 
     Raises:
-        ConfigError: there is no such value, or the pipeline cannot have it.
+        ConfigError: the value is unknown, or the pipeline does not support it.
     """
     from tianzhou.spark.rows.rules import CORRUPT_BODIES, NULL
 
@@ -261,7 +261,7 @@ def source(
 
 
 def _copy_definitions(to: Path) -> None:
-    """Copy the folder of `spark-pipelines`; each copy keeps its progress in itself, and not where another one does."""
+    """Copy the folder of `spark-pipelines`. Each copy stores its progress in its own folder."""
     with resources.as_file(resources.files("tianzhou.pipelines").joinpath("declarative")) as folder:
         shutil.copytree(folder, to, ignore=shutil.ignore_patterns("__pycache__"))
     spec = to / "spark-pipeline.yml"

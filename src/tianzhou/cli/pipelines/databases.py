@@ -1,4 +1,4 @@
-"""`pipeline cdc`, `merge` and `verify`: the rows of a database as messages, as a table again, and both compared."""
+"""`pipeline cdc`, `merge` and `verify`: rows of a database to messages, back to a table, and a comparison of both."""
 
 from __future__ import annotations
 
@@ -90,16 +90,16 @@ def _server(user: str, host: str, port: int) -> Server:
 
 
 def _schemas(server: Server, names: Sequence[str]) -> dict[str, str]:
-    """The columns of each table as `merge --schema` takes them, by name."""
+    """Return the columns of each table in the form of `merge --schema`, by name."""
     tables = server.captured([table_of(name) for name in names])
     return {f"schema of {table.full_name}": table.spark_schema for table in tables.values()}
 
 
 def table_of(text: str) -> tuple[str, str]:
-    """Schema and name of `schema.table`.
+    """Parse `schema.table`.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text has another form.
     """
     schema, dot, name = text.partition(".")
     if not (schema and dot and name):
@@ -108,10 +108,10 @@ def table_of(text: str) -> tuple[str, str]:
 
 
 def database_of(text: str) -> tuple[str, str, int]:
-    """User, host and port of `user@host:port`.
+    """Parse `user@host:port`.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text has another form.
     """
     user, at, place = text.rpartition("@")
     host, _, port = place.partition(":")
@@ -164,7 +164,7 @@ def merge(
                 ),
                 rows,
             )
-        # There is none yet when the topic holds nothing.
+        # If the topic has no messages, the table does not exist yet.
         return rows.count, merged(spark, to).count() if is_merged(to) else 0
 
     changes, count = on_spark("merge", conf, work)

@@ -1,4 +1,4 @@
-"""`pipeline dlq`: what a group has given up on."""
+"""`pipeline dlq`: dead letters of a consumer group."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def dlq(
         if not resending:
             print_causes(group, *_rows_of(p.counts(letters), p.samples(letters, samples) if samples else None), output)
             return
-        # What is sent is what was shown, whatever arrives meanwhile.
+        # Cache the selection, so that exactly the shown letters are sent, even if others arrive meanwhile.
         picked = p.chosen(letters, ids=ids or (), where=where).cache()
         rows = [
             (row["msgId"], to or retry_topic(group), row["keys"], row["tags"], row["reason"])
@@ -108,7 +108,7 @@ def _ensure_letters(group: str, cluster: PipelineCluster) -> None:
 
 
 def _rows_of(counts: DataFrame, samples: DataFrame | None) -> tuple[Rows, Rows]:
-    """Rows of causes and samples, of letters that Spark counted."""
+    """Return rows of causes and samples from letters that Spark counted."""
     causes = [
         (
             row["originTopic"],
@@ -135,7 +135,8 @@ def _rows_of(counts: DataFrame, samples: DataFrame | None) -> tuple[Rows, Rows]:
         for row in (samples.collect() if samples is not None else [])
     ]
     place = {cause[:4]: number for number, cause in enumerate(causes)}
-    letters.sort(key=lambda letter: place.get(letter[:4], len(place)))  # one may have come since they were counted
+    # A letter may have arrived since they were counted.
+    letters.sort(key=lambda letter: place.get(letter[:4], len(place)))
     return causes, letters
 
 

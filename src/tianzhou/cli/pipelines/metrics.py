@@ -250,6 +250,6 @@ def _run(
         waiting = sum(state.numRowsTotal for state in batch.stateOperators)
 
     rows = run_query(start, name, conf, cluster, delivery, each=each, corrupt_bodies=corrupt_bodies)
-    # A state with timers counts its timers as rows, too, which says nothing to people.
+    # A state with timers counts its timers as rows too, so the number would not help users.
     open_windows = {"still_open": waiting} if name == "rates" else {}
     print_fields({"read": rows.count, "sent": rows.sent, "late": rows.late, **open_windows, "to": to}, output)

@@ -1,4 +1,4 @@
-"""`pipeline replay`: its options, its progress, and the last offset of a replay into its own topic."""
+"""`pipeline replay`: its arguments, its progress, and the end of a replay into its own topic."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 GROUP: Final = "tianzhou-cli"
 LOCK: Final = "replay.json.lock"
 ENDS: Final = "replay-ends.json"
-"""File of a checkpoint: where each queue ended when a replay into its own topic began."""
+"""File in a checkpoint with the end of each queue at the start of a replay into its own topic."""
 OTHER_FORM: Final = "replay.json"
-"""File of a checkpoint that a version wrote which replayed few messages without Spark."""
+"""File in a checkpoint of an older version, which replayed few messages without Spark."""
 
 
 @dataclass(frozen=True)
 class ReplayWanted:
-    """Options of a replay.
+    """The arguments of a replay.
 
     Attributes:
         source: the topic to read.
         target: the topic to send to.
-        checkpoint: the folder that keeps how far it is.
-        since_ms: stored at or after this time, milliseconds since the epoch; None for the oldest on.
-        until_ms: stored before this time; None for all there are now.
+        checkpoint: the folder of the query's checkpoint.
+        since_ms: earliest store time, milliseconds since the epoch; None for the oldest message.
+        until_ms: store time before which messages are sent; None for all present messages.
         tags: a tag expression; None for all.
         where: a condition of SQL; None for all.
-        per_second: maximum messages in a second; None for as fast as can be.
-        corrupt_bodies: treatment of a message whose body cannot be unpacked: fail or skip.
+        per_second: maximum messages per second; None for no limit.
+        corrupt_bodies: rule for a message whose body cannot be unpacked: fail or skip.
     """
 
     source: str
@@ -58,7 +58,7 @@ class QueueSpan:
     Attributes:
         queue: the queue.
         begin: offset of the first message.
-        end: offset behind the last message.
+        end: the offset after the last message.
     """
 
     queue: MessageQueue
@@ -67,17 +67,17 @@ class QueueSpan:
 
     @property
     def count(self) -> int:
-        """The number of offsets."""
+        """Number of offsets."""
         return self.end - self.begin
 
 
 def spans_now(topic: str, since_ms: int | None, cluster: PipelineCluster) -> list[QueueSpan]:
-    """Return what each queue of a topic holds now.
+    """Return the present messages of each queue of a topic.
 
     Args:
         topic: the topic.
         since_ms: see `ReplayWanted`.
-        cluster: where it is.
+        cluster: the cluster of the topic.
     """
 
     async def work() -> list[QueueSpan]:
@@ -96,11 +96,11 @@ def spans_now(topic: str, since_ms: int | None, cluster: PipelineCluster) -> lis
 
 
 def passed(spans: Sequence[QueueSpan], end: str | None) -> int:
-    """Return how many messages of spans are behind a stream's offset.
+    """Return the number of messages of spans before a stream's offset.
 
     Args:
         spans: result of `spans_now`.
-        end: the offset as Spark reports it; None before there is one.
+        end: the offset in Spark's progress; None before the first progress.
     """
     from tianzhou.spark.source.offsets import from_json
 
@@ -112,15 +112,15 @@ def passed(spans: Sequence[QueueSpan], end: str | None) -> int:
 
 @contextmanager
 def held_replay(wanted: ReplayWanted, spans: Sequence[QueueSpan]) -> Iterator[Mapping[tuple[str, int], int] | None]:
-    """Hold the checkpoint of a replay for this process, unless it is a URI.
+    """Hold the lock of a replay's checkpoint for this process, unless the checkpoint is a URI.
 
-    Yields where each queue ends, by broker name and queue id, for a replay into its own topic, which must not send
-    again what it has sent itself; None for another one. The ends stay in the checkpoint, so that every run has those of
-    the first.
+    For a replay into its own topic, yield the end of each queue by broker name and queue id, because it must not send
+    its own messages again. For other replays yield None. The ends are stored in the checkpoint, so that every run has
+    those of the first.
 
     Args:
         wanted: the replay.
-        spans: the messages that its topic holds now.
+        spans: the present messages of its topic.
 
     Raises:
         ConfigError: another process holds the checkpoint, or it has another form.

@@ -1,4 +1,4 @@
-"""How far a pipeline is: a bar on a terminal, and a JSON line a second with `-o json`."""
+"""Progress of a pipeline: a bar on a terminal, and a JSON line every second with `-o json`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ EVERY_S: Final = 1.0
 
 
 def figures(read: int, sent: int, total: int | None, seconds: float) -> dict[str, Any]:
-    """How far something is.
+    """Return the figures of a progress report.
 
     Args:
         read: messages read so far.
         sent: messages sent so far.
-        total: messages to read; None when nobody knows.
-        seconds: since it began.
+        total: messages to read; None if unknown.
+        seconds: seconds since the start.
     """
     percent = None if total is None else round(100 * min(read, total) / total, 1) if total else 100.0
     return {
@@ -35,13 +35,13 @@ def figures(read: int, sent: int, total: int | None, seconds: float) -> dict[str
 
 
 class PipelineReport:
-    """Says how far a pipeline is; call it, within its `with`, with the messages read and sent so far.
+    """A progress report of a pipeline. Call it inside its `with` block with the messages read and sent so far.
 
     Args:
-        doing: what is done, for the bar.
-        total: messages to read; None when nobody knows.
-        output: the form: with json, lines `{"progress": {…}}`, none within the first second.
-        now: seconds.
+        doing: description of the work, for the bar.
+        total: messages to read; None if unknown.
+        output: the form. With json, it prints lines `{"progress": {…}}`, none within the first second.
+        now: returns the seconds of a clock.
         write: writes a line of JSON.
     """
 
@@ -70,7 +70,7 @@ class PipelineReport:
             self._bar.__exit__(*why)
 
     def __call__(self, read: int, sent: int) -> None:
-        """Say it, where somebody looks and enough time has passed."""
+        """Update the bar, or print a line if enough time has passed."""
         now = self._now()
         if self._bar is not None:
             self._bar(figures(read, sent, self._total, now - self._began))

@@ -1,1 +1,1 @@
-"""`plan`: how many brokers and consumers a load needs."""
+"""`plan`: the numbers of brokers and consumers that a load needs."""

@@ -1,4 +1,4 @@
-"""`plan brokers`: how many brokers a load needs, and what each of them should have."""
+"""`plan brokers`: the number of brokers that a load needs, and the resources of each."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def brokers(
 
 
 def measured_rate(path: Path) -> float:
-    """Messages a second of a run of `tianzhou bench produce -o json`.
+    """Return the messages per second of a run of `tianzhou bench produce -o json`.
 
     Args:
-        path: what it printed.
+        path: file with the output of the run.
 
     Raises:
-        ConfigError: it cannot be read, or is no such run.
+        ConfigError: the file cannot be read, or is not the output of such a run.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ def measured_rate(path: Path) -> float:
 
 
 def rows(load: Load, figures: Figures) -> list[tuple[Any, ...]]:
-    """The table for people."""
+    """Return the table for text output."""
     per_set = f"{load.rate / figures.sets:,.0f} messages/s each at the peak"
     return [
         ("rate of a broker", f"{figures.node_rate:,.0f}/s", figures.node_rate_source),
@@ -135,10 +135,10 @@ def rows(load: Load, figures: Figures) -> list[tuple[Any, ...]]:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size for people, in GiB or TiB."""
+    """Return a size as text, in GiB or TiB."""
     return f"{size_bytes / GIB / 1024:,.1f} TiB" if size_bytes >= 1024 * GIB else f"{size_bytes / GIB:,.1f} GiB"
 
 
 def rate_text(bytes_s: int) -> str:
-    """A flow of bytes for people."""
+    """Return a byte rate as text."""
     return f"{bytes_s / MB:,.1f} MB/s"

@@ -14,13 +14,14 @@ HELP_OPTIONS: Final = frozenset({"-h", "--help"})
 
 
 class PlanGroup(TyperGroup):
-    """The family `plan`; options that follow `plan` itself belong to `brokers`.
+    """The family `plan`. Options directly after `plan` belong to `brokers`.
 
-    `tianzhou plan --rate 100000` was the whole command before `plan consumers`, and stays in people's scripts.
+    Before `plan consumers` existed, `tianzhou plan --rate 100000` was the whole command, and users' scripts still
+    contain it.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See click: put `brokers` before options of its own."""
+        """Parse arguments as click does. Options before any command get the command `brokers`."""
         if args and args[0].startswith("-") and args[0] not in HELP_OPTIONS:
             args = ["brokers", *args]
         return super().parse_args(ctx, args)

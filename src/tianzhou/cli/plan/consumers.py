@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tianzhou.wire.bodies.handler_times import HandlerTimes
 
 MIN_CPU_MS = 0.0001
-"""Processor's time of a handler that does next to nothing, milliseconds."""
+"""Minimum processor time of a handler for one message, in milliseconds."""
 
 
 def consumers(
@@ -78,7 +78,7 @@ def consumers(
 
 
 def rows(load: ConsumerLoad, figures: ConsumerFigures, source: str) -> list[tuple[Any, ...]]:
-    """Return the table for people."""
+    """Return the table for text output."""
     chosen, other = figures.chosen, figures.other
     return [
         ("handler", f"{load.cpu_ms:.4g} + {load.io_ms:.4g} ms", f"processor + waiting for a message, {source}"),
@@ -123,7 +123,7 @@ class Measurement:
         times: mean times of their handlers.
         cores: smallest number of cores that a member may use; None when no member reports it.
         members: number of members that report times.
-        queues: queues of the group's topic; of several topics the smallest number.
+        queues: number of queues of the group's topic; the smallest number if it has several topics.
     """
 
     times: HandlerTimes
@@ -139,10 +139,10 @@ def _ask(group: str, namesrv: str, tls: bool | None) -> Measurement:
 
 
 async def measure(admin: Admin, group: str) -> Measurement:
-    """Ask the running members of a group for their handlers' times.
+    """Query the running members of a group for their handlers' times.
 
     Args:
-        admin: reaches the brokers.
+        admin: the client.
         group: the consumer group.
 
     Raises:

@@ -1,1 +1,1 @@
-"""What the commands that stay share: their logs, and what they say to a service manager."""
+"""Common parts of the commands that run servers: logs, settings and the service manager."""

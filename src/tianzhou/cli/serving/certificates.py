@@ -1,4 +1,4 @@
-"""`tls`: certificates of one's own for servers and clients."""
+"""`tls`: creation of certificates for servers and clients, with an own authority."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def make(
 
 
 def _write(path: Path, text: bytes, mode: int) -> None:
-    """Write a file that is there as a whole or not at all. The umask may take permission bits away."""
+    """Write a file atomically. The umask may remove permission bits."""
     replace_file(path, text, mode=mode)

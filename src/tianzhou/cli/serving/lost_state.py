@@ -11,10 +11,10 @@ from tianzhou.errors import ConfigError
 
 
 def accept_in(folders: Iterable[Path]) -> None:
-    """Let the next start go on without the state files in these folders that cannot be read.
+    """Allow the next start to continue without the unreadable state files of these folders.
 
     Args:
-        folders: folders of state files; those that are missing are left out.
+        folders: folders of state files; missing folders are left out.
 
     Raises:
         ConfigError: a folder cannot be written.

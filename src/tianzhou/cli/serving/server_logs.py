@@ -41,7 +41,7 @@ LogLevelOption = Annotated[
 
 @dataclass(frozen=True)
 class ServerLogs:
-    """What the options say, for further processes of a command.
+    """The options of logs, for further processes of a command.
 
     Attributes:
         form: see `LogFormat`.
@@ -53,15 +53,15 @@ class ServerLogs:
 
 
 def set_up_logs(form: str, levels: Sequence[str] | None, broker: str = "") -> ServerLogs:
-    """Log as the options say.
+    """Configure the logs by the options.
 
     Args:
-        form: of every line on stderr, notes of the command included; see `LogFormat`.
+        form: form of every line on stderr, including notes of the command; see `LogFormat`.
         levels: see `parse_levels`.
-        broker: name of the broker of this process, where a command has several.
+        broker: name of the broker of this process, if a command has several.
 
     Raises:
-        ConfigError: no level or module has that name.
+        ConfigError: a level or module does not exist.
     """
     if form == LogFormat.json:
         log_as_json(broker)
@@ -75,7 +75,7 @@ def set_up_logs(form: str, levels: Sequence[str] | None, broker: str = "") -> Se
 def _log_note(text: str) -> None:
     level = logging.WARNING if text.startswith("warning: ") else logging.INFO
     logger = logging.getLogger(__name__)
-    # A note is for everybody, whatever is logged.
+    # Notes are logged at any level.
     record = logger.makeRecord(__name__, level, __file__, 0, text.removeprefix("warning: "), (), None)
     for handler in logging.getLogger().handlers:
         handler.handle(record)

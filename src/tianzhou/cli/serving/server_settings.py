@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def serve_values(
     config: Path | None, assignments: Sequence[str], faults: Faults
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the settings that `-c` and `--set` give `serve`; `--set` overrides `-c`.
+    """Return the settings of `serve` from `-c` and `--set`. `--set` overrides `-c`.
 
     Args:
         config: the file of `-c`.
@@ -60,7 +60,7 @@ def serve_values(
 
 
 def _note_slave_faults(settings: BrokerSettings, store_settings: StoreSettings, source: str, faults: Faults) -> None:
-    """Note each setting with which a slave cannot find its master.
+    """Add a fault for each setting with which a slave cannot find its master.
 
     Args:
         settings: the slave's settings.
@@ -135,7 +135,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     if store_settings.broker_role != "SLAVE" and settings.broker_id:
         print_note(f"warning: {source}: brokerId={settings.broker_id}: a master's is 0, and 0 is used")
         settings.broker_id = 0
-    # A broker writes its filter's size in bits into its own file. No user has set this value, so no warning is due.
+    # A broker writes its filter's size in bits into its own file. No user has set this value, so print no warning.
     own = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter).bits
     written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()
     print_ignored(source, IGNORED, settings, store_settings, written=written)
@@ -148,8 +148,8 @@ def _check_addresses(settings: BrokerSettings, source: str, flag: str, faults: F
     Args:
         settings: the broker's settings.
         source: name of the file with the settings.
-        flag: the flag that sets the name servers; empty when `source` sets them.
-        faults: collects each value that is no address, and each address that no client can connect to.
+        flag: the flag that sets the name servers; empty if `source` sets them.
+        faults: collects each malformed address, and each address to which no client can connect.
     """
     from tianzhou.client.cluster.identity import name_server_addresses
     from tianzhou.embedded import check_advertised

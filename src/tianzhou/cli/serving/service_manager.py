@@ -17,11 +17,12 @@ _PROCESS_ENV: Final = "WATCHDOG_PID"
 
 
 class ServiceManager:
-    """Says to the service manager what this process is doing; nothing happens when there is none.
+    """A sender of notices to the service manager. Without a manager it does nothing.
 
     Args:
-        address: path of its datagram socket, or with `@` in front a name in Linux's abstract space; empty: none.
-        watchdog_s: seconds after which a process that has not said that it is alive is ended; 0 where nobody waits.
+        address: path of the manager's datagram socket, or with a leading `@` a name in Linux's abstract space; empty
+            for none.
+        watchdog_s: seconds without a sign of life after which the manager ends the process; 0 for no watchdog.
     """
 
     def __init__(self, address: str, watchdog_s: float = 0.0) -> None:
@@ -31,32 +32,35 @@ class ServiceManager:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """The one that the environment names. Child processes must not speak for this one: the names are taken out."""
+        """Return the service manager of the environment.
+
+        The variables are removed, because child processes must not send notices for this process.
+        """
         address, interval, pid = (os.environ.pop(name, "") for name in (SOCKET_ENV, _INTERVAL_ENV, _PROCESS_ENV))
         watched = interval.isascii() and interval.isdecimal() and pid in ("", str(os.getpid()))
         return cls(address, int(interval) / 1e6 if watched else 0.0)
 
     def watch(self) -> None:
-        """Say from now on that this process is alive, as often as the loop turns in time, until `unwatch`."""
+        """Send signs of life at half the watchdog's interval until `unwatch`. A blocked loop sends none."""
         if self._watchdog_s > 0:
             self.notify(ALIVE)
             self._next = asyncio.get_running_loop().call_later(self._watchdog_s / 2, self.watch)
 
     def unwatch(self) -> None:
-        """End what `watch` began."""
+        """Stop the signs of life of `watch`."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
     def notify(self, *assignments: str) -> None:
-        """Send a notice.
+        """Send a notice to the manager.
 
         Args:
-            assignments: as in `READY=1` and `STATUS=text`.
+            assignments: texts like `READY=1` and `STATUS=text`.
         """
         if not self._address:
             return
-        # Who does not listen is not to end a server, nor to hold it up.
+        # A manager that does not listen must neither stop nor delay the server.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
             sending.setblocking(False)
             sending.sendto("\n".join(assignments).encode(), self._address)

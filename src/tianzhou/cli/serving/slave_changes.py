@@ -1,4 +1,4 @@
-"""`tianzhou broker --promote` and `--allow-cut`: what an operator does with a slave that has halted."""
+"""`tianzhou broker --promote` and `--allow-cut`: changes of a slave by an operator, after the slave has halted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REPLACED: Final = re.compile(r"[ \t\f]*(?:brokerRole|brokerId|haMasterAddress)[ \t\f]*(?:[=:]|[ \t\f]).*")
 _ANSWER_S: Final = 3.0
-"""Seconds for a connection to the former master, which is to be refused."""
+"""Seconds to wait for a connection to the former master, which should be refused."""
 
 
 def changed_slave(
@@ -38,7 +38,7 @@ def changed_slave(
         allow_cut: whether the slave may cut its log once.
 
     Raises:
-        ConfigError: the broker is no slave, the options exclude each other, or the former master still answers.
+        ConfigError: the broker is not a slave, the options exclude each other, or the former master still answers.
     """
     from tianzhou.store.startup.marked_cut import allow_cut as allow
 
@@ -58,14 +58,14 @@ def changed_slave(
 
 
 def promoted(text: str, source: str) -> str:
-    """Return the text of a slave's configuration as a master's; lines of other keys stay as they are.
+    """Return the text of a slave's configuration as a master's. Lines of other keys are not changed.
 
     Args:
         text: the slave's configuration.
         source: name of the file, for the error.
 
     Raises:
-        ConfigError: it is no slave's.
+        ConfigError: the configuration is not that of a slave.
     """
     values = parse_properties(text, source=source)
     if values.get("brokerRole", "").strip() != "SLAVE":
@@ -73,14 +73,14 @@ def promoted(text: str, source: str) -> str:
             f"{source}: --promote, but brokerRole={values.get('brokerRole', '') or 'ASYNC_MASTER'} is no slave's; "
             "start this broker without --promote"
         )
-    # A pair that loses nothing waits for its other half; any other broker serves alone at once.
+    # A pair with zero loss waits for its slave. Any other broker serves alone immediately.
     role = "SYNC_MASTER" if values.get("durability", "").strip() == "zero-loss" else "ASYNC_MASTER"
     kept = [line for line in text.splitlines() if not _REPLACED.fullmatch(line)]
     return "\n".join([*kept, f"brokerRole={role}", "brokerId=0", ""])
 
 
 def _promote(config: Path | None, namesrv_addr: str, broker_name: str) -> None:
-    """Make the configuration file of a slave that of a master; the former text stays beside it as `.bak`.
+    """Replace the configuration file of a slave with that of a master. The former text is saved as `.bak`.
 
     Args:
         config: the file.
@@ -88,7 +88,8 @@ def _promote(config: Path | None, namesrv_addr: str, broker_name: str) -> None:
         broker_name: name of the broker.
 
     Raises:
-        ConfigError: there is no file, it is no slave's or cannot be written, or the former master still answers.
+        ConfigError: the file is missing, is not that of a slave or cannot be written, or the former master still
+            answers.
     """
     if config is None:
         raise ConfigError("--promote: give the slave's configuration file by -c FILE")
@@ -117,7 +118,7 @@ async def _answering_master(namesrv_addr: str, broker_name: str) -> str:
                 reply = await client.invoke(server, Command(RequestCode.GET_BROKER_CLUSTER_INFO), _ANSWER_S * 1000)
                 brokers = CLUSTER_INFO.loads(reply.body).broker_addr_table
             except TianzhouError:
-                continue  # another name server may know
+                continue  # another name server may have its address
             master = brokers[broker_name].broker_addrs.get(0, "") if broker_name in brokers else ""
             if master and await _accepts(master):
                 return master

@@ -1,4 +1,4 @@
-"""A command that starts a server, and has others below it that only look."""
+"""A command that starts a server, and has sub-commands that query running ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tianzhou.errors import ConfigError
 
 
 def starts(context: typer.Context) -> bool:
-    """Whether a server is to be started; otherwise a command follows that looks.
+    """Whether to start a server. Otherwise a sub-command follows.
 
     Args:
-        context: of the command that starts one.
+        context: context of the command that starts a server.
 
     Raises:
-        ConfigError: a command follows, and before it stands an option for a server that starts.
+        ConfigError: a sub-command follows an option for the start of a server.
     """
     command = context.invoked_subcommand
     if command is None:

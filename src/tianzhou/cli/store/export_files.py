@@ -1,4 +1,4 @@
-"""Files that exports write: their form, and how they come under their name."""
+"""Files of exports: their form, and their atomic creation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tianzhou.errors import ConfigError
 
 
 class Format(Enum):
-    """Of an export."""
+    """Forms of an export."""
 
     jsonl = "jsonl"
     parquet = "parquet"
@@ -25,14 +25,14 @@ FormatOption = Annotated[Format | None, typer.Option("--format", help="Default: 
 
 
 def format_of(form: Format | None, to: Path | None) -> Format:
-    """The form of an export.
+    """Return the form of an export.
 
     Args:
-        form: that of `--format`; None for what the file's name says.
+        form: value of `--format`; None to derive it from the file's name.
         to: the file; None for stdout.
 
     Raises:
-        ConfigError: Parquet cannot go to stdout.
+        ConfigError: the form is Parquet and the target is stdout.
     """
     chosen = form or (Format.parquet if to is not None and to.suffix == ".parquet" else Format.jsonl)
     if chosen is Format.parquet and to is None:
@@ -42,7 +42,7 @@ def format_of(form: Format | None, to: Path | None) -> Format:
 
 @contextmanager
 def target(to: Path | None) -> Iterator[BinaryIO]:
-    """The file to write: whole under its name, or not there."""
+    """Yield the file to write. It gets its name when it is complete, and is deleted after an error."""
     if to is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

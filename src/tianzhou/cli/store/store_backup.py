@@ -1,4 +1,4 @@
-"""`store backup|restore`: stores with what belongs to them, copied while their brokers run, and made again of it."""
+"""`store backup|restore`: copies of stores and their configuration from running brokers, and their restoration."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def _show(found: Manifest, where: dict[str, str], output: Output) -> None:
 
 
 def _named_by(config: Path, root: Path) -> tuple[list[Path], dict[str, Path]]:
-    """Directories of the log, and files that belong to a broker and are outside of its store, by its configuration.
+    """Return the folders of the log, and the broker's files outside of its store, from its configuration.
 
     Raises:
-        ConfigError: it is the configuration of another store.
+        ConfigError: the configuration belongs to another store.
     """
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.cli.conf_files import read_conf

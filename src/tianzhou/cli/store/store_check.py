@@ -1,4 +1,4 @@
-"""`store check|repair`: whether a store's files agree, and what to do when they do not."""
+"""`store check|repair`: consistency of a store's files, and repairs."""
 
 from __future__ import annotations
 

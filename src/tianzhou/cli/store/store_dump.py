@@ -1,4 +1,4 @@
-"""`store dump`: what is in a store's files, line by line."""
+"""`store dump`: the content of a store's files, line by line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class DumpPart(Enum):
-    """What can be shown."""
+    """The parts of a store to show."""
 
     records = "records"
     queue = "queue"
@@ -39,7 +39,7 @@ class DumpPart(Enum):
 
 
 class Body(Enum):
-    """How much of each body."""
+    """The part of each body to show."""
 
     full = "full"
     start = "200"

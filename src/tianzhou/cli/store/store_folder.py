@@ -1,4 +1,4 @@
-"""Where a store is, and options of the commands that look into one."""
+"""The stores of a folder, and options of commands that read them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PROGRESS_FROM = 64 * 1024 * 1024
 
 
 def root_of(folder: Path) -> Path:
-    """The store of a folder: the folder itself, or what `tianzhou serve --data` keeps in it.
+    """Return the store of a folder: the folder itself, or the store inside a folder of `tianzhou serve --data`.
 
     Raises:
-        ConfigError: it holds the stores of several brokers.
+        ConfigError: the folder contains the stores of several brokers.
     """
     stores = stores_in(folder)
     if len(stores) > 1:
@@ -41,10 +41,10 @@ def root_of(folder: Path) -> Path:
 
 
 def open_store(folder: Path) -> StoreScan:
-    """A store as files.
+    """Open a store as files.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the folder contains no store.
     """
     from tianzhou.store.offline.scan import StoreScan
 
@@ -55,10 +55,10 @@ def open_store(folder: Path) -> StoreScan:
 
 
 def open_stores(folder: Path) -> list[StoreScan]:
-    """All stores of a folder as files: one, or those of the brokers of a --data folder.
+    """Open all stores of a folder as files: one, or those of the brokers of a --data folder.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the folder contains no store.
     """
     from tianzhou.store.offline.scan import StoreScan
 
@@ -83,10 +83,10 @@ def _check_store(named: Path, root: Path) -> None:
 
 
 def time_of(option: str, text: str | None) -> int | None:
-    """A time in ms since 1970.
+    """Parse a time. Return ms since 1970.
 
     Raises:
-        ConfigError: the text is none.
+        ConfigError: the text is not a time.
     """
     if text is None or text.isdigit():
         return None if text is None else int(text)

@@ -1,4 +1,4 @@
-"""`store export|import`: messages out of a store folder into files, and back into another one."""
+"""`store export|import`: messages from a store folder to files, and from files to a store folder."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _write_lines(
 def _write_parquet(
     records: Records, to: Path | None, counts: Counter[tuple[str, int]], on_damage: Callable[[str], None]
 ) -> None:
-    del on_damage  # one body that cannot be unpacked ends the export: its neighbours come in the same piece
+    del on_damage  # A body that cannot be unpacked ends the export, because a piece contains several bodies.
     need_pyarrow()
     import pyarrow.parquet as parquet
 
@@ -188,7 +188,7 @@ def _files_of(source: Path) -> list[Path]:
 
 
 def _rows_of(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each row, and how many bytes of the file are read by then."""
+    """Yield each row, and the number of bytes of the file read so far."""
     with path.open("rb") as file:
         is_parquet = file.read(4) == b"PAR1"
     yield from _rows_of_parquet(path) if is_parquet else _rows_of_lines(path)

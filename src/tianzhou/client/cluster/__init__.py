@@ -1,1 +1,1 @@
-"""The cluster as a client sees it: routes, heartbeats, connections, requests of brokers."""
+"""A client's view of the cluster: routes, heartbeats, connections, requests of brokers."""

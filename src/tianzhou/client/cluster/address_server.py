@@ -1,4 +1,4 @@
-"""Name servers looked up at an address server, for clients that are given none (client.md §1.2)."""
+"""Lookup of name servers at an address server, for clients without name server addresses (client.md §1.2)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MOST_BYTES = 65_536
 
 
 def lookup_url(domain: str, subgroup: str = DEFAULT_SUBGROUP, unit_name: str | None = None) -> str:
-    """URL at which an address server lists the name servers.
+    """Return the URL at which an address server lists the name servers.
 
     Args:
-        domain: its host, or `host:port`; the port is 8080 unless given.
-        subgroup: which list.
-        unit_name: the unit the client belongs to.
+        domain: host of the address server, or `host:port`; the default port is 8080.
+        subgroup: name of the list.
+        unit_name: the client's unit.
     """
     host = domain if ":" in domain else f"{domain}:{DEFAULT_PORT}"
     url = f"http://{host}/rocketmq/{subgroup}"
@@ -28,12 +28,12 @@ def lookup_url(domain: str, subgroup: str = DEFAULT_SUBGROUP, unit_name: str | N
 
 
 async def look_up(url: str) -> str:
-    """The answer's first line: addresses joined by `;`.
+    """Return the first line of the address server's answer: addresses joined by `;`.
 
     Raises:
-        ConnectFailed: the address server does not answer, or names nobody.
+        ConnectFailed: the address server does not answer, or its list is empty.
     """
-    # Few clients have an address server, and all of them start sooner without HTTP.
+    # Few clients have an address server. All others start sooner without the HTTP modules.
     from http.client import HTTPException
     from urllib.error import URLError
 

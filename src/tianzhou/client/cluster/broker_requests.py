@@ -34,13 +34,13 @@ from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.pulled import to_message
 
 LAST_OFFSET = 2**62
-"""No queue ever gets this far; behind it comes what no header field can hold."""
+"""Maximum offset that a reset may set. No queue grows this large, and larger offsets would overflow header fields."""
 
 _log = logging.getLogger(__name__)
 
 
 class AnsweringClient(Protocol):
-    """The part of a client instance that answers need."""
+    """The part of a client instance that the handlers of these requests need."""
 
     client_id: str
     clock: Clock
@@ -50,22 +50,22 @@ class AnsweringClient(Protocol):
     max_unpacked_body_bytes: int
 
     def consumer(self, group: str) -> GroupMember | None:
-        """The consumer of a group."""
+        """Return the consumer of a group; None without one."""
         ...
 
     def wake_consumers(self, group: str) -> None:
-        """The group's members have changed."""
+        """Rebalance a group's consumers, because the group's members have changed."""
         ...
 
     def state_check(self, group: str) -> StateCheck | None:
-        """The check of a producer group's transactions."""
+        """Return the handler of transaction checks for a producer group; None without one."""
         ...
 
 
 def answer(
     client: AnsweringClient, connection: Connection, command: Command
 ) -> Command | Awaitable[Command | None] | None:
-    """Serve a broker's request; None where RocketMQ's protocol has no reply."""
+    """Serve a broker's request; return None when RocketMQ's protocol has no reply."""
     match command.code:
         case RequestCode.CHECK_TRANSACTION_STATE:
             _check_transaction(client, connection, command)
@@ -159,7 +159,7 @@ def _running_info(client: AnsweringClient, command: Command) -> Command:
 
 
 def stack_dump() -> str:
-    """The stacks of this process's threads."""
+    """Return the stacks of this process's threads."""
     parts = []
     for ident, frame in sys._current_frames().items():
         parts.append(f"TID: {ident}\n" + "".join(traceback.format_stack(frame)))
@@ -173,7 +173,7 @@ async def _consume_directly(client: AnsweringClient, command: Command) -> Comman
         return _no_consumer(command, client, header.consumer_group)
     record, limit_bytes = decode_record(command.body), client.max_unpacked_body_bytes
     if _offset_of(header.msg_id) != record.physical_offset:
-        # A record that the broker itself has looked up by an id has the offset of the id.
+        # A broker that looked the record up by an id sends the record at the offset in that id.
         return command.reply(
             ResponseCode.SYSTEM_ERROR,
             f"the message is not the one of msgId={shown(header.msg_id or 'null')}; ask with one",

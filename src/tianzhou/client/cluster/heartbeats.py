@@ -1,4 +1,4 @@
-"""Heartbeats: that a client lives, and what it produces and consumes (client.md §3.4)."""
+"""Heartbeats: they report that a client is alive, and its producers and consumers (client.md §3.4)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 
 GREETING_INTERVAL_S: Final = 1.0
-"""Between two heartbeats over new connections to a broker: what members do when it has had one may end the next."""
+"""Minimum seconds between heartbeats over new connections to a broker. The members' reaction to a heartbeat may close
+the next connection."""
 _log = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """Sends heartbeats to the brokers of all known routes.
+    """Sender of heartbeats to the brokers of all known routes.
 
     Args:
-        client_id: of the client.
+        client_id: the client's id.
         remoting: carries the requests.
         routes: knows the brokers.
-        data: what to announce now; None, when there are neither producers nor consumers, sends nothing.
+        data: returns the heartbeat to send now; None without producers and consumers, when no heartbeat is sent.
         spawn: runs a coroutine as a task of the client.
-        greeted_again: called when a broker has had a heartbeat over a new connection.
+        greeted_again: called after a broker got a heartbeat over a new connection.
         interval_s: pause between heartbeats.
-        timeout_ms: limit of one heartbeat.
+        timeout_ms: timeout of one heartbeat.
     """
 
     def __init__(
@@ -60,20 +61,20 @@ class Heartbeats:
         self._ended = False
 
     async def run(self) -> None:
-        """Send heartbeats at intervals, until cancelled."""
+        """Send heartbeats at intervals until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             await self.all()
 
     def end(self) -> None:
-        """Send no more heartbeats by oneself."""
+        """Stop the heartbeats to new brokers and over new connections."""
         self._ended = True
 
     async def all(self, *, strangers_only: bool = False) -> None:
-        """Tell every known broker that this client lives; failures are logged, the next round tries again.
+        """Send a heartbeat to every known broker. Failures are logged, and the next round retries.
 
         Args:
-            strangers_only: leave out the brokers that know it already.
+            strangers_only: whether to skip brokers that already got a heartbeat.
         """
         async with self._lock:
             data = self._data()
@@ -85,25 +86,25 @@ class Heartbeats:
             await asyncio.gather(*(self._tell(address, data) for address in addresses))
 
     async def to(self, address: str) -> None:
-        """Tell one broker that this client lives."""
+        """Send a heartbeat to one broker."""
         async with self._lock:
             data = self._data()
             if data is not None:
                 await self._tell(address, data)
 
     def greet_new(self) -> None:
-        """Tell the brokers that do not know this client, soon."""
+        """Start a task that sends heartbeats to the brokers that got none yet."""
         if not self._ended and self._data() is not None:
             self._spawn(self.all(strangers_only=True))
 
     def connected(self, connection: Connection) -> None:
-        """A connection was made. A broker forgets a client with its connection, so the new one is used at once."""
+        """Send a heartbeat over a new connection, because a broker removes a client with its old connection."""
         if connection.remote_address in self._known_to and not self._ended:
             self._known_to.discard(connection.remote_address)
             self._spawn(self._greet_again(connection.remote_address))
 
     async def unregister(self, **group: str) -> None:
-        """Tell the brokers that a group is gone: `producer_group=…` or `consumer_group=…`."""
+        """Unregister a group at all brokers that know this client: `producer_group=…` or `consumer_group=…`."""
 
         async def one(address: str) -> None:
             try:
@@ -118,13 +119,13 @@ class Heartbeats:
             await rpc.heartbeat(self._remoting, address, data, self._timeout_ms)
         except TianzhouError as error:
             _log.info("heartbeat of %s to %s failed: %s", self._client_id, address, error)
-        except Exception:  # noqa: BLE001 - the other brokers have to hear all the same
+        except Exception:  # noqa: BLE001 - the other brokers still have to get the heartbeat
             _log.exception("heartbeat of %s to %s failed", self._client_id, address)
         else:
             self._known_to.add(address)
 
     async def _greet_again(self, address: str) -> None:
-        await asyncio.sleep(0)  # the connection becomes the client's only after this callback
+        await asyncio.sleep(0)  # the client stores the connection only after this callback
         monotonic = self._remoting.group.monotonic
         early_s = self._greeted_s.get(address, -inf) + GREETING_INTERVAL_S - monotonic()
         if early_s > 0:

@@ -62,20 +62,20 @@ def name_server_addresses(addresses: str | Sequence[str] | None) -> list[str]:
 
 
 def endpoint_namespace(addresses: str | Sequence[str] | None) -> str | None:
-    """The namespace a name server address of the form `http://MQ_INST_….…:9876` stands for, None without one."""
+    """Return the namespace in an address of the form `http://MQ_INST_….…:9876`; None for any other address."""
     first = addresses if isinstance(addresses, str) else next(iter(addresses or ()), "")
     match = _ENDPOINT.match(first.strip())
     return match[1] if match else None
 
 
 def vip_address(address: str) -> str:
-    """A broker's fast port: its own minus two (client.md §21)."""
+    """Return the address of a broker's fast port: its own port minus two (client.md §21)."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - VIP_PORT_BELOW}"
 
 
 def local_ip(towards: str = "") -> str:
-    """The IPv4 address this machine uses towards a peer; nothing is sent.
+    """Return the IPv4 address that this machine uses to reach a peer; no packet is sent.
 
     Args:
         towards: the peer, `host:port`.
@@ -90,10 +90,10 @@ def local_ip(towards: str = "") -> str:
 
 
 def instance_name() -> str:
-    """A name no other client on this machine has: process id, nanoseconds, and a counter against coarse clocks."""
+    """Return a unique name on this machine: process id, nanoseconds, and a counter in case the clock is coarse."""
     return f"{os.getpid()}#{time.time_ns()}{next(_serial) % 1000:03d}"
 
 
 def make_client_id(ip: str, name: str, unit_name: str | None = None) -> str:
-    """A client id as RocketMQ spells it: `ip@instance[@unit]`."""
+    """Return a client id in RocketMQ's form: `ip@instance[@unit]`."""
     return f"{ip}@{name}@{unit_name}" if unit_name else f"{ip}@{name}"

@@ -1,4 +1,4 @@
-"""The consumers of a client instance, as the instance sees them."""
+"""Interface of consumers to their client instance."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class StateQuestion(NamedTuple):
     Attributes:
         message: the half message.
         transaction_id: the broker's name for the transaction.
-        half_queue_offset: where the broker keeps it; goes back with the answer.
-        commitlog_offset: likewise.
+        half_queue_offset: queue offset of the half message; the answer repeats it.
+        commitlog_offset: log offset of the half message; the answer repeats it.
         broker_name: the broker that checks.
-        address: of that broker, `host:port`.
-        connection: the connection it came on, on which the answer goes back.
+        address: address of that broker, `host:port`.
+        connection: connection of the check, which also carries the answer.
     """
 
     message: MessageExt
@@ -35,11 +35,11 @@ class StateQuestion(NamedTuple):
 
 
 StateCheck = Callable[[StateQuestion], None]
-"""Takes a question; the answer follows by END_TRANSACTION."""
+"""Handler of a transaction check. It answers later, with END_TRANSACTION."""
 
 
 class GroupMember(Protocol):
-    """A consumer, as its instance sees it: announced in heartbeats, notified of changes, queried by the broker."""
+    """A consumer of a client instance. Heartbeats report it, brokers notify it of changes and query its state."""
 
     @property
     def group(self) -> str:
@@ -47,27 +47,27 @@ class GroupMember(Protocol):
         ...
 
     def consumer_data(self) -> ConsumerData | None:
-        """Its part of a heartbeat; None while there is nothing to announce."""
+        """Return its part of a heartbeat; None while it has no subscription."""
         ...
 
     def topics(self) -> set[str]:
-        """The topics whose routes it needs."""
+        """Return the topics whose routes it needs."""
         ...
 
     def wake_rebalance(self) -> None:
-        """The group's members or a route have changed: rebalance soon."""
+        """Rebalance soon, because the group's members or a route have changed."""
         ...
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue at these offsets (request 220)."""
+        """Continue at other offsets (request 220)."""
         ...
 
     def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """The committable offsets of a topic's queues (request 221)."""
+        """Return the committable offsets of a topic's queues (request 221)."""
         ...
 
     def running_info(self) -> ConsumerRunningInfo:
-        """The answer to request 307, without a stack dump (wire.md §7.11)."""
+        """Return the answer to request 307, without a stack dump (wire.md §7.11)."""
         ...
 
     async def consume_directly(self, message: MessageExt) -> DirectConsumption:

@@ -1,4 +1,4 @@
-"""One log line for a subscribed topic that does not exist, and one when it does (client.md §3.5)."""
+"""Log lines about subscribed topics: one when a topic does not exist, and one when it is created (client.md §3.5)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _log = logging.getLogger(__name__)
 
 
 class MissingTopics:
-    """Logs the absence of topics, once for each."""
+    """Logger of missing topics; it logs each topic once."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
     def missing(self, topic: str, groups: Iterable[str], name_servers: Iterable[str]) -> None:
-        """A name server knows no such topic.
+        """Log that the name servers do not know a topic.
 
         Args:
             topic: the topic.
-            groups: the consumer groups here that subscribe to it.
+            groups: consumer groups of this client that subscribe to it.
             name_servers: their addresses.
         """
         waiting = sorted(groups)
-        # Brokers make retry topics when they first hear of a group.
+        # Brokers create retry topics at a group's first heartbeat.
         if topic in self._logged or not waiting or topic.startswith(names.RETRY_PREFIX):
             return
         self._logged.add(topic)
@@ -37,7 +37,7 @@ class MissingTopics:
         )
 
     def found(self, topic: str) -> None:
-        """A name server knows the topic."""
+        """Log that a missing topic exists now."""
         if topic in self._logged:
             self._logged.discard(topic)
             _log.info("topic %s exists now", topic)

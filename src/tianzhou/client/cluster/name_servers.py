@@ -1,4 +1,4 @@
-"""The name servers a client asks: one of them while it answers soon, else the next one, too (client.md §1.1, §3.3)."""
+"""A client's name servers: it asks one, and also the next one when that is slow or fails (client.md §1.1, §3.3)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tianzhou.supervision import start_awaited
 from tianzhou.wire.command import Command
 
 SLOW_S: Final = 0.5
-"""Seconds without an answer after which the next name server gets the request as well."""
+"""Seconds without an answer after which the next name server gets the request, too."""
 
 _log = logging.getLogger(__name__)
 
 
 class NameServers:
-    """Addresses of name servers, given or looked up, and which of them is in use.
+    """Addresses of name servers, configured or looked up, and which of them is in use.
 
     Args:
         addresses: `host:port`, see `name_server_addresses`.
-        domain: an address server that lists them, when none is given.
-        subgroup: which of its lists.
-        unit_name: appended to its URL.
-        rng: chooses which comes first.
+        domain: an address server that lists them, when `addresses` is empty.
+        subgroup: name of the list at the address server.
+        unit_name: suffix of the address server's URL.
+        rng: selects the first one to use.
 
     Raises:
-        ConfigError: there is none, or one is no address.
+        ConfigError: no address is given, or a text is no address.
     """
 
     def __init__(
@@ -52,26 +52,26 @@ class NameServers:
 
     @property
     def looked_up(self) -> bool:
-        """Whether an address server lists them."""
+        """Whether an address server lists the name servers."""
         return self._url is not None
 
     @property
     def in_use(self) -> str:
-        """The one that requests go to now."""
+        """Address of the name server that gets requests now."""
         return self.addresses[self._turn % len(self.addresses)]
 
     async def look_up(self) -> None:
-        """Ask the address server for the list; does nothing without one.
+        """Update the list from the address server; do nothing without one.
 
         Raises:
-            ConnectFailed: it does not answer.
-            ConfigError: its list is empty or no list.
+            ConnectFailed: the address server does not answer.
+            ConfigError: its list is empty or has no valid addresses.
         """
         if self._url is not None:
             self.addresses = name_server_addresses(await address_server.look_up(self._url))
 
     async def keep_looking_up(self) -> None:
-        """Ask it again every two minutes, until cancelled."""
+        """Update the list from the address server every two minutes, until cancelled."""
         await asyncio.sleep(address_server.FIRST_REFRESH_S)
         while True:
             try:
@@ -85,17 +85,17 @@ class NameServers:
     ) -> Command:
         """Send a read request to the name server in use, and to the next one when it fails or is slow.
 
-        The first answer counts. The name server that gave it is the one in use from then on.
+        The first answer counts. The name server that sent it becomes the one in use.
 
         Args:
             remoting: reaches the name servers.
-            code: of a request that changes nothing, because two name servers may get it.
-            body: of the request.
-            timeout_ms: limit of each attempt.
-            header: fields of the request.
+            code: request code; the request must change nothing, because two name servers may get it.
+            body: body of the request.
+            timeout_ms: timeout of each attempt.
+            header: header fields of the request.
 
         Raises:
-            ConnectFailed: none of them answers.
+            ConnectFailed: no name server answers.
         """
         addresses = list(self.addresses)
         first = self._turn % len(addresses)

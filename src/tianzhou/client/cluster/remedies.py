@@ -1,4 +1,4 @@
-"""Errors for replies that are no success, with what a caller can do (wire.md §2). Pure."""
+"""Errors for failure replies, with a remedy for the caller (wire.md §2). Pure."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _NO_SQL = "does not support consumer to filter message by"
 
 
 def broker_error(reply: Command, address: str = "") -> BrokerError:
-    """The error for a reply whose code means failure.
+    """Return the error for a failure reply.
 
     Args:
         reply: the reply.
-        address: who sent it, `host:port`.
+        address: its sender, `host:port`.
     """
     remark, hint = reply.remark or "no remark", HINTS.get(reply.code, "")
     if _NO_SQL in remark:
         hint = "set enablePropertyFilter=true at the broker"
     elif reply.code == ResponseCode.NO_PERMISSION and "configuration file" in remark:
-        hint = ""  # the remark says which key it is
+        hint = ""  # the remark names the key
     elif reply.code == ResponseCode.SYSTEM_ERROR and (not reply.remark or _DEFECT.search(remark)):
         hint = "the server's log has the cause"
     elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and (found := _NOT_SUPPORTED.search(remark)):
@@ -64,9 +64,9 @@ def broker_error(reply: Command, address: str = "") -> BrokerError:
 
 
 def _wrong_server(code: int, rest: str) -> str:
-    """The hint that a request went to the wrong kind of server, where its code shows that."""
+    """Return the hint that a request went to the wrong kind of server; empty when its code does not show that."""
     if rest:
-        return _PORTS  # the remark says what the server is
+        return _PORTS  # the remark names the kind of server
     wanted = server_of(code)
     if code in OF_NAME_SERVERS:
         return f"{request_name(code)} is served by a {wanted}, and this seems to be a broker; {_PORTS}"
@@ -76,10 +76,10 @@ def _wrong_server(code: int, rest: str) -> str:
 
 
 def check(reply: Command, address: str = "") -> Command:
-    """The reply itself when it is a success.
+    """Return a success reply unchanged.
 
     Raises:
-        BrokerError: its code is not 0.
+        BrokerError: the reply's code is not 0.
     """
     if reply.code != ResponseCode.SUCCESS:
         raise broker_error(reply, address)

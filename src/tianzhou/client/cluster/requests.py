@@ -1,4 +1,4 @@
-"""Requests that wait for replies, and the making of replies (client.md §7.1, wire.md §4.8)."""
+"""Requests that wait for replies, and reply messages (client.md §7.1, wire.md §4.8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class PendingReplies:
-    """The requests of one client that wait for their replies, by correlation id."""
+    """Requests of one client that wait for their replies, by correlation id."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
@@ -27,20 +27,20 @@ class PendingReplies:
         return len(self._waiting)
 
     def expect(self, correlation_id: str) -> asyncio.Future[MessageExt]:
-        """Begin to wait for the reply to a request; `forget` ends it."""
+        """Return a future for the reply to a request; `forget` ends the wait."""
         waiter = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
         return waiter
 
     def wants(self, correlation_id: str) -> bool:
-        """Whether somebody waits for the reply to that request."""
+        """Whether a request with this correlation id waits for its reply."""
         return correlation_id in self._waiting
 
     def forget(self, correlation_id: str) -> None:
-        """Wait no more."""
+        """Stop waiting for the reply to a request."""
         self._waiting.pop(correlation_id, None)
 
     def arrived(self, reply: MessageExt) -> None:
-        """Hand a reply to who waits for it; one that nobody waits for any more is dropped."""
+        """Complete the future of the request that a reply answers. Drop a reply without a waiting request."""
         correlation_id = reply.properties.get(names.CORRELATION_ID, "")
         waiter = self._waiting.pop(correlation_id, None)
         if waiter is None:
@@ -49,23 +49,23 @@ class PendingReplies:
             waiter.set_result(reply)
 
     def close(self) -> None:
-        """Cancel everybody's waiting."""
+        """Cancel all waiting requests."""
         for waiter in self._waiting.values():
             waiter.cancel()
         self._waiting.clear()
 
 
 def pushed_reply(command: Command, now_ms: int, pending: PendingReplies, limit_bytes: int = MAX_UNPACKED) -> MessageExt:
-    """The reply in a PUSH_REPLY_MESSAGE_TO_CLIENT (326).
+    """Return the reply in a PUSH_REPLY_MESSAGE_TO_CLIENT (326).
 
     Args:
         command: the broker's request.
-        now_ms: when it arrived.
-        pending: who waits; a body nobody waits for is not unpacked.
-        limit_bytes: most bytes the body may have unpacked.
+        now_ms: time of its arrival.
+        pending: the waiting requests; the body of a reply without a waiting request is not unpacked.
+        limit_bytes: maximum size of the unpacked body.
 
     Raises:
-        ProtocolError: the header or the compressed body cannot be read.
+        ProtocolError: the header or the compressed body cannot be decoded.
     """
     header = read_header(command)
     properties = decode_properties((header.properties or "").encode("utf-8", "surrogatepass"))
@@ -105,7 +105,7 @@ def create_reply_message(
     keys: str | Iterable[str] = "",
     properties: Mapping[str, str] | None = None,
 ) -> Message:
-    """The message that answers a request; any producer can send it.
+    """Return the message that answers a request; any producer can send it.
 
     Args:
         request: the delivered message whose sender waits for a reply.

@@ -1,6 +1,6 @@
-"""Routes of topics, as the name servers gave them (client.md §3.5, wire.md §8.1). A pure table.
+"""Routes of topics from the name servers (client.md §3.5, wire.md §8.1). A pure table.
 
-`instance.py` asks for routes and puts the answers here; producers and consumers read.
+`instance.py` requests routes and stores them here. Producers and consumers read them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tianzhou.model.topic import PERM_READ, PERM_WRITE
 
 
 def check_route(route: TopicRoute, whose: str) -> TopicRoute:
-    """The route itself, when it can be worked with.
+    """Return a valid route unchanged.
 
     Args:
-        route: of a name server.
+        route: route from a name server.
         whose: the topic and the name server, for errors.
 
     Raises:
         LimitExceeded: it has more queues or brokers than any cluster has.
-        ProtocolError: its order configuration cannot be read.
+        ProtocolError: its order configuration cannot be parsed.
     """
     queues = sum(max(data.read_queue_nums, data.write_queue_nums, 0) for data in route.queue_datas)
     try:
@@ -41,9 +41,9 @@ def check_route(route: TopicRoute, whose: str) -> TopicRoute:
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """The queues a producer may send to, in the order it goes round them.
+    """Return the queues that a producer may send to, in its round-robin order.
 
-    Writable queues of brokers that have a master; or exactly those the topic's order configuration names.
+    These are the writable queues of brokers that have a master, or exactly those of the topic's order configuration.
     """
     masters = {broker.broker_name for broker in route.broker_datas if broker.master}
     if route.order_topic_conf:
@@ -70,7 +70,7 @@ def _order_conf(text: str) -> list[tuple[str, int]]:
 
 
 def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """The queues a consumer may read, sorted; a broker without a master is readable too."""
+    """Return the queues that a consumer may read, sorted. Queues of a broker without a master are readable, too."""
     return sorted_queues(
         MessageQueue(topic, data.broker_name, queue_id)
         for data in route.queue_datas
@@ -80,7 +80,7 @@ def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def borrowed(route: TopicRoute, queue_nums: int) -> TopicRoute:
-    """The route of the auto-create topic as that of a topic that is still unknown (client.md §3.5).
+    """Return the route of the auto-create topic, adapted for a topic that does not exist yet (client.md §3.5).
 
     Args:
         route: the auto-create topic's route.
@@ -94,31 +94,31 @@ def borrowed(route: TopicRoute, queue_nums: int) -> TopicRoute:
 
 
 class RouteTable:
-    """The routes this client knows, and the broker addresses in them."""
+    """The routes that this client knows, and the broker addresses in them."""
 
     def __init__(self) -> None:
         self._routes: dict[str, TopicRoute] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self.version = 0
-        """Grows with every change, so that derived tables know when they are out of date."""
+        """Counter of changes. Derived tables compare it to detect that they are outdated."""
 
     def __contains__(self, topic: object) -> bool:
         return topic in self._routes
 
     @property
     def topics(self) -> list[str]:
-        """All topics a route is known of."""
+        """All topics with a known route."""
         return list(self._routes)
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The topic's route, None when unknown."""
+        """Return the topic's route; None when unknown."""
         return self._routes.get(topic)
 
     def put(self, topic: str, route: TopicRoute) -> bool:
-        """Take over a route.
+        """Store a route.
 
         Returns:
-            Whether it differs from what was known.
+            Whether it differs from the previous route.
         """
         for broker in route.broker_datas:
             self._brokers[broker.broker_name] = dict(broker.broker_addrs)
@@ -135,17 +135,17 @@ class RouteTable:
             self.version += 1
 
     def prune(self) -> None:
-        """Drop brokers that appear in no route any more."""
+        """Drop brokers that are no longer in any route."""
         alive = {broker.broker_name for route in self._routes.values() for broker in route.broker_datas}
         for name in self._brokers.keys() - alive:
             del self._brokers[name]
 
     def master(self, broker_name: str) -> str | None:
-        """Address of a broker's master."""
+        """Return the address of a broker's master; None without one."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def readable(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Address to read from: the wanted replica, the one of the next id, or else that of the lowest."""
+        """Return the address to read from: the replica with this id, with the next id, or with the lowest id."""
         replicas = self._brokers.get(broker_name, {})
         found = replicas.get(broker_id)
         if found is None and broker_id != MASTER_ID:
@@ -155,7 +155,7 @@ class RouteTable:
         return found
 
     def addresses(self, *, masters_only: bool = False) -> list[str]:
-        """Every known broker address, or the masters' alone; each once, in a steady order."""
+        """Return every known broker address, or only the masters', each once and in a stable order."""
         found = {
             address: None
             for _, replicas in sorted(self._brokers.items())
@@ -165,11 +165,11 @@ class RouteTable:
         return list(found)
 
     def broker_name_of(self, address: str) -> str | None:
-        """The name of the broker that listens at an address."""
+        """Return the name of the broker that listens at an address."""
         return next((name for name, replicas in self._brokers.items() if address in replicas.values()), None)
 
     def brokers_of(self, topic: str) -> list[BrokerData]:
-        """The brokers in a topic's route."""
+        """Return the brokers in a topic's route."""
         route = self._routes.get(topic)
         return list(route.broker_datas) if route is not None else []
 

@@ -1,7 +1,7 @@
-"""The small requests every client and tool makes, one function each (client.md §2.1, wire.md §7).
+"""The small requests of clients and tools, one function each (client.md §2.1, wire.md §7).
 
-A function sends one request over a `RemotingClient` to one address and returns a plain value. Which address to
-ask, and what to do when it does not answer, is the caller's business.
+A function sends one request over a `RemotingClient` to one address and returns a plain value. The caller selects the
+address and handles a missing answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUERY_TIMEOUT_MS = 18_000
 
 
 def request(code: int, body: bytes = b"", **header: Any) -> Command:
-    """A request with the header fields given in snake_case; None values are left out."""
+    """Return a request with header fields in snake_case; None values are omitted."""
     return Command(code, fields=write_header(code, **header), body=body)
 
 
@@ -41,17 +41,17 @@ async def call(
     timeout_ms: float = API_TIMEOUT_MS,
     **header: Any,
 ) -> Command:
-    """Send a request and return its reply, which is a success.
+    """Send a request and return its reply. The reply is a success.
 
     Raises:
         BrokerError: the answer's code is not 0.
-        RemotingError: there was no answer.
+        RemotingError: no answer arrived.
     """
     return check(await remoting.invoke(address, request(code, body, **header), timeout_ms), address)
 
 
 def _named(queue: MessageQueue) -> dict[str, Any]:
-    """The header fields that name a queue."""
+    """Return the header fields that name a queue."""
     return {"topic": queue.topic, "queue_id": queue.queue_id, "bname": queue.broker_name}
 
 
@@ -98,26 +98,26 @@ async def all_committed(remoting: RemotingClient, address: str) -> dict[str, dic
 
 
 def update_offset_request(group: str, queue: MessageQueue, offset: int) -> Command:
-    """The request that commits an offset."""
+    """Return the request that commits an offset."""
     return request(RequestCode.UPDATE_CONSUMER_OFFSET, consumer_group=group, commit_offset=offset, **_named(queue))
 
 
 async def update_offset(remoting: RemotingClient, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    """Commit an offset and have it confirmed."""
+    """Commit an offset and wait for the broker's confirmation."""
     check(await remoting.invoke(address, update_offset_request(group, queue, offset), OFFSET_TIMEOUT_MS), address)
 
 
 async def max_offset(
     remoting: RemotingClient, address: str, queue: MessageQueue, timeout_ms: float = API_TIMEOUT_MS
 ) -> int:
-    """The offset the queue's next message will get."""
+    """Return the offset that the queue's next message will get."""
     return await _offset(remoting, address, RequestCode.GET_MAX_OFFSET, queue, timeout_ms)
 
 
 async def min_offset(
     remoting: RemotingClient, address: str, queue: MessageQueue, timeout_ms: float = API_TIMEOUT_MS
 ) -> int:
-    """The first offset the queue still holds."""
+    """Return the first offset that the queue still has."""
     return await _offset(remoting, address, RequestCode.GET_MIN_OFFSET, queue, timeout_ms)
 
 
@@ -130,7 +130,7 @@ async def search_offset(
     upper: bool = False,
     timeout_ms: float = API_TIMEOUT_MS,
 ) -> int:
-    """The first offset stored at or after a time, or with `upper` the last at or before it (wire.md §7.3)."""
+    """Return the first offset stored at or after a time, or with `upper` the last at or before it (wire.md §7.3)."""
     code, side = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, "UPPER" if upper else "LOWER"
     return await _offset(remoting, address, code, queue, timeout_ms, timestamp=timestamp_ms, boundary_type=side)
 
@@ -145,7 +145,7 @@ async def _offset(
 async def earliest_store_time(
     remoting: RemotingClient, address: str, queue: MessageQueue, timeout_ms: float = API_TIMEOUT_MS
 ) -> int | None:
-    """Store time of the queue's first message, milliseconds since the epoch; None when it holds none."""
+    """Return the store time of the queue's first message, ms since the epoch; None for an empty queue."""
     code = RequestCode.GET_EARLIEST_MSG_STORETIME
     reply = await call(remoting, address, code, timeout_ms=timeout_ms, **_named(queue))
     timestamp = int(read_reply(code, reply).timestamp)
@@ -155,7 +155,7 @@ async def earliest_store_time(
 async def consumer_ids(
     remoting: RemotingClient, address: str, group: str, timeout_ms: float = API_TIMEOUT_MS
 ) -> list[str]:
-    """The client ids of a group's members, as one broker knows them; empty when it knows none (wire.md §7.2)."""
+    """Return the client ids of a group's members that one broker knows; empty when it knows none (wire.md §7.2)."""
     from tianzhou.wire.bodies.clients import CONSUMER_IDS
 
     code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
@@ -173,7 +173,7 @@ async def consumer_ids(
 async def heartbeat(
     remoting: RemotingClient, address: str, data: HeartbeatData, timeout_ms: float = API_TIMEOUT_MS
 ) -> None:
-    """Announce this client to a broker (wire.md §7.1)."""
+    """Send a heartbeat to a broker (wire.md §7.1)."""
     from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 
     await call(remoting, address, RequestCode.HEART_BEAT, body=HEARTBEAT.dumps(data), timeout_ms=timeout_ms)
@@ -182,7 +182,7 @@ async def heartbeat(
 async def unregister(
     remoting: RemotingClient, address: str, client_id: str, *, timeout_ms: float = API_TIMEOUT_MS, **group: Any
 ) -> None:
-    """Tell a broker that `producer_group=…` or `consumer_group=…` has lost this client (wire.md §7.2)."""
+    """Unregister this client from `producer_group=…` or `consumer_group=…` at a broker (wire.md §7.2)."""
     code = RequestCode.UNREGISTER_CLIENT
     await call(remoting, address, code, timeout_ms=timeout_ms, client_id=client_id, **group)
 
@@ -210,15 +210,15 @@ async def send_back(
     delay_level: int,
     max_reconsume_times: int,
 ) -> None:
-    """Have a broker deliver a message to the group again later (wire.md §7.6).
+    """Request that a broker deliver a message to the group again later (wire.md §7.6).
 
     Args:
         remoting: carries the request.
         address: the master of the broker that stores the message.
         group: the consumer group.
         message: the message, as delivered.
-        delay_level: 0 lets the broker decide, -1 gives up on the message, above 0 is a level.
-        max_reconsume_times: attempts after which it goes to the dead letters.
+        delay_level: a level above 0; 0 lets the broker choose; -1 sends the message to the dead letters.
+        max_reconsume_times: number of attempts after which the message becomes a dead letter.
     """
     await call(
         remoting,
@@ -242,7 +242,7 @@ async def lock_queues(
     """Lock queues of one broker for ordered consumption, or renew the locks (wire.md §7.4).
 
     Returns:
-        The queues whose locks are ours now.
+        The queues that this client has locked now.
     """
     from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
 
@@ -254,7 +254,7 @@ async def lock_queues(
 async def unlock_queues(
     remoting: RemotingClient, address: str, client_id: str, group: str, queues: Iterable[MessageQueue]
 ) -> None:
-    """Free our locks on queues of one broker, and have it confirmed (wire.md §7.4)."""
+    """Release this client's locks on queues of one broker and wait for the confirmation (wire.md §7.4)."""
     from tianzhou.wire.bodies.clients import LOCK_REQUEST, LockRequest
 
     body = LOCK_REQUEST.dumps(LockRequest(client_id, group, list(queues)))
@@ -270,10 +270,10 @@ async def view_message(
     broker_name: str = "",
     timeout_ms: float = API_TIMEOUT_MS,
 ) -> MessageExt:
-    """The message stored at a commit-log offset (wire.md §7.5).
+    """Return the message stored at a commit-log offset (wire.md §7.5).
 
     Raises:
-        ProtocolError: the answer holds no record.
+        ProtocolError: the answer has no record.
     """
     reply = await call(
         remoting, address, RequestCode.VIEW_MESSAGE_BY_ID, timeout_ms=timeout_ms, offset=physical_offset, topic=topic
@@ -295,7 +295,10 @@ async def query_messages(
     unique_key: bool = False,
     broker_name: str = "",
 ) -> list[MessageExt]:
-    """Messages a broker's index has under a key; the index is by hash, so callers check the key (wire.md §7.5)."""
+    """Return the messages under a key in a broker's index (wire.md §7.5).
+
+    The index compares hashes, so callers must check the key.
+    """
     code = RequestCode.QUERY_MESSAGE
     reply = await remoting.invoke(
         address,
@@ -306,7 +309,7 @@ async def query_messages(
             max_num=max_num,
             begin_timestamp=begin_ms,
             end_timestamp=end_ms,
-            # Unsaid when it is false: brokers do not agree on whether it belongs to what is signed.
+            # Omitted when false, because brokers do not agree on whether the signature covers it.
             unique_key_query=unique_key or None,
         ),
         QUERY_TIMEOUT_MS,

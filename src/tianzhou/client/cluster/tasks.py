@@ -1,4 +1,4 @@
-"""The tasks that belong to a client, and end with it."""
+"""Tasks of a client, which end together with the client."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tianzhou.supervision import Supervisor, start_owned
 
 
 class Tasks:
-    """Keeps tasks from being forgotten, logs what ends one, and ends them all.
+    """The running tasks of an owner. It logs the errors that end tasks, and cancels all tasks at the end.
 
     Args:
-        owner: whose they are, for the log.
-        expected: errors that may end a task without a word.
+        owner: name of their owner, for the log.
+        expected: errors that may end a task without a log line.
     """
 
     def __init__(self, owner: str, expected: tuple[type[Exception], ...] = ()) -> None:
@@ -24,23 +24,23 @@ class Tasks:
         self._running: dict[asyncio.Task[Any], None] = {}
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something until it ends or all are ended."""
+        """Run a coroutine as a task until it ends or `end` cancels it."""
         task = start_owned(work, self._owner, expected=self._expected)
         self._running[task] = None
         task.add_done_callback(self._running.pop)
         return task
 
     def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[Any]:
-        """Run work that lasts as long as the owner does: when it fails, that is logged, and it is begun again.
+        """Run work for as long as the owner lives: a failure is logged, and the work starts again.
 
         Args:
-            name: what it is, for the log.
-            work: called for every beginning.
+            name: name of the work, for the log.
+            work: called at every start.
         """
         return self.spawn(self._supervisor.keep(name, work))
 
     async def end(self) -> None:
-        """Cancel them, but for the calling one, and wait until they have ended."""
+        """Cancel all tasks except the calling one, and wait until they have ended."""
         tasks = [task for task in self._running if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

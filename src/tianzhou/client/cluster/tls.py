@@ -1,4 +1,4 @@
-"""Whether a client speaks TLS, and whom it trusts (wire.md §1.10, client.md §21)."""
+"""TLS of clients: whether a client uses TLS, and which servers it trusts (wire.md §1.10, client.md §21)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from tianzhou.errors import ConfigError
 from tianzhou.remoting.tls import TlsSettings, client_context, load_tls
 
 ENABLE_ENV: Final = "TIANZHOU_TLS_ENABLE"
-"""As RocketMQ's system property `tls.enable`: `true` has every client speak TLS whose option `tls` is None."""
+"""As RocketMQ's system property `tls.enable`: with `true`, every client whose option `tls` is None uses TLS."""
 CONFIG_FILE_ENV: Final = "TIANZHOU_TLS_CONFIG_FILE"
-"""As RocketMQ's system property `tls.config.file`; by default `/etc/rocketmq/tls.properties`, if it is there."""
+"""As RocketMQ's system property `tls.config.file`; by default `/etc/rocketmq/tls.properties`, if that file exists."""
 
 Tls: TypeAlias = bool | ssl.SSLContext | TlsSettings | None
-"""The option `tls` of clients: None leaves it to the environment, False is plain, see `context_of` for the others."""
+"""The option `tls` of clients: None uses the environment variables, False disables TLS, see `context_of`."""
 
 _SWITCH: Final = {"": False, "false": False, "true": True}
 
 
 def context_of(tls: Tls) -> ssl.SSLContext | None:
-    """The context a client speaks TLS with; None speaks plain.
+    """Return the TLS context of a client; None without TLS.
 
-    **True is RocketMQ's `tls.enable`, and RocketMQ's rules trust everybody**: without a configuration file that says
-    `tls.client.authServer=true` the connection is encrypted, and whoever answers at the address is believed. A
-    context or settings that verify do not have that hole. Only a context looks at host names.
+    **True is RocketMQ's `tls.enable`, and RocketMQ's rules trust every server**: without a configuration file with
+    `tls.client.authServer=true`, the connection is encrypted, but any server at the address is trusted. A context, or
+    settings that verify, do not have this hole. Only a context checks host names.
 
     Args:
-        tls: True takes the keys of the file that `TIANZHOU_TLS_CONFIG_FILE` names; settings are taken as they are; a
-            context too; None asks `TIANZHOU_TLS_ENABLE`; False is plain.
+        tls: True uses the file that `TIANZHOU_TLS_CONFIG_FILE` names; settings and contexts are used as they are; None
+            uses `TIANZHOU_TLS_ENABLE`; False disables TLS.
 
     Raises:
-        ConfigError: a file or value cannot be used, or the settings name whom to trust and trust everybody.
+        ConfigError: a file or value cannot be used, or the settings name trusted certificates and trust every server.
     """
     if tls is None:
         tls = _switched()

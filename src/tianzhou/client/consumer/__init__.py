@@ -1,1 +1,1 @@
-"""Consumers: which queues are whose, where each queue is, how messages are pulled."""
+"""Consumers: the assignment of queues to members, offsets of queues, and pulls."""

@@ -1,7 +1,7 @@
 """Strategies that share a group's queues among its members (client.md §10.5, wire.md §14).
 
-Every member computes the same answer from the same two sorted lists, whatever its language; nobody tells it.
-Pure: no clock, no network.
+Every member, in any language, computes the same result from the same two sorted lists, without a coordinator. Pure: no
+clock, no network.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ T = TypeVar("T")
 
 
 class AllocateStrategy(Protocol):
-    """One way of sharing; every member of a group has to use the same."""
+    """A strategy; all members of a group have to use the same one."""
 
     @property
     def name(self) -> str:
-        """RocketMQ's name of the strategy, as query-assignment requests carry it."""
+        """RocketMQ's name of the strategy, as in query-assignment requests."""
         ...
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """The queues of `client_id`.
+        """Return the queues of `client_id`.
 
         Args:
-            client_id: the member asking.
+            client_id: the member that asks.
             queues: all queues, sorted by `sorted_queues`.
             client_ids: all members, sorted by `sorted_client_ids`.
 
         Returns:
-            Its share; empty when it is no member or there are more members than queues.
+            The member's share. It is empty for a client that is no member, or when there are more members than queues.
         """
         ...
 
 
 def check_strategy(strategy: object) -> AllocateStrategy:
-    """The strategy itself.
+    """Return a valid strategy unchanged.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the object is no strategy.
     """
     if isinstance(strategy, type) or not callable(getattr(strategy, "allocate", None)):
         raise ConfigError(
@@ -53,22 +53,22 @@ def check_strategy(strategy: object) -> AllocateStrategy:
 
 
 def utf16_order(text: str) -> bytes:
-    """Sort key that orders text as Java's `String.compareTo` does: by UTF-16 code units."""
+    """Return a sort key that orders text as Java's `String.compareTo` does: by UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def sorted_client_ids(client_ids: Iterable[str]) -> list[str]:
-    """Client ids in the order every member sees them, each once."""
+    """Return unique client ids in the order that all members use."""
     return sorted(set(client_ids), key=utf16_order)
 
 
 def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Queues in the order every member sees them: topic, broker, id; each once."""
+    """Return unique queues in the order that all members use: topic, broker, id."""
     return sorted(set(queues), key=lambda q: (utf16_order(q.topic), utf16_order(q.broker_name), q.queue_id))
 
 
 class Averagely:
-    """Consecutive slices in client order; the first n mod k members get one more. RocketMQ's default."""
+    """RocketMQ's default strategy: consecutive slices in client order; the first n mod k members get one more queue."""
 
     name = "AVG"
 
@@ -83,7 +83,7 @@ class Averagely:
 
 
 class ByCircle:
-    """Queue by queue round the members: i, i + k, i + 2k and so on."""
+    """Round-robin strategy: member i of k gets the queues i, i + k, i + 2k and so on."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -95,7 +95,7 @@ class ByCircle:
 
 
 class ConsistentHash:
-    """A ring of virtual nodes per member, so that a change of members moves few queues.
+    """Strategy with a hash ring of several virtual nodes per member, so that a change of members moves few queues.
 
     Args:
         virtual_nodes: points on the ring per member; all members must use the same number.
@@ -129,7 +129,7 @@ def _ring_position(key: str) -> int:
 
 
 class ByMachineRoom:
-    """Queues of brokers named `room@broker`, shared only for the given rooms.
+    """Strategy that shares only the queues of brokers named `room@broker` in some rooms, in consecutive slices.
 
     Args:
         rooms: the rooms whose queues are shared.
@@ -154,12 +154,12 @@ class ByMachineRoom:
 
 
 class NearbyRoom:
-    """Queues go to members of their own room; queues of rooms without members are shared by all.
+    """Strategy by rooms: members get the queues of their own room, and all share the queues of rooms without members.
 
     Args:
-        inner: the strategy used inside a room.
-        room_of_queue: the room a queue is in.
-        room_of_client: the room a member is in.
+        inner: the strategy within a room.
+        room_of_queue: returns the room of a queue.
+        room_of_client: returns the room of a member.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ def _by_room(items: Iterable[T], room_of: Callable[[T], str]) -> dict[str, list[
 
 
 class FixedQueues:
-    """The queues the user has chosen, whoever else is there.
+    """Strategy with a fixed list of queues that the user selects, independent of other members.
 
     Args:
         queues: the queues of this member.
@@ -226,6 +226,6 @@ class FixedQueues:
 def changes(
     owned: Iterable[MessageQueue], assigned: Iterable[MessageQueue]
 ) -> tuple[list[MessageQueue], list[MessageQueue]]:
-    """Changes of a new assignment for a member: queues to give up, and queues to take, each in order."""
+    """Return the changes of a new assignment for a member: queues to revoke and queues to add, each in order."""
     before, after = set(owned), set(assigned)
     return sorted_queues(before - after), sorted_queues(after - before)

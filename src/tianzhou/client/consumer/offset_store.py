@@ -1,4 +1,4 @@
-"""Stores of a group's offsets: at the brokers, or in a local file when broadcasting (client.md §16)."""
+"""Stores of a group's offsets: at the brokers, or in a local file for broadcasting (client.md §16)."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ OFFSET_DIR_ENV = "ROCKETMQ_CLIENT_LOCALOFFSETSTOREDIR"
 
 
 class OffsetStore(Protocol):
-    """Keeps the next offset to consume of each queue."""
+    """A store of the next offset to consume for each queue."""
 
     async def load(self) -> None:
-        """Get ready to be read."""
+        """Prepare the store for `read`."""
         ...
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset, None when there is none.
+        """Return the stored offset; None without one.
 
         Raises:
-            TianzhouError: it cannot be learnt now.
+            TianzhouError: the offset cannot be read now.
         """
         ...
 
@@ -47,20 +47,21 @@ class OffsetStore(Protocol):
 
         Args:
             offsets: the next offset to consume, by queue.
-            confirm: wait until they are stored, rather than send and forget.
+            confirm: whether to wait until the offsets are stored; otherwise they are sent without waiting for an
+                answer.
 
         Returns:
-            The queues whose offsets went out.
+            The queues whose offsets were sent or stored.
         """
         ...
 
 
 def offset_store(instance: ClientInstance, group: str, options: ConsumerOptions) -> OffsetStore:
-    """The store of a consumer: of its own when each member gets all messages, else one for its group."""
+    """Return the store of a consumer: a local file for broadcasting, otherwise the group's store at the brokers."""
     if not options.is_broadcast:
         return RemoteOffsets(instance, group, options.consume_from_where)
-    # A client that goes by the same name after a restart, and a group under the name the servers know, as of RocketMQ's
-    # own client, so that namespaces do not share a file.
+    # The client id must be the same after a restart. The group's name is the servers' name, as in RocketMQ's own
+    # client, so that two namespaces do not share a file.
     client_id = make_client_id(
         local_ip(instance.name_servers[0] if instance.name_servers else ""), options.instance_name
     )
@@ -69,13 +70,13 @@ def offset_store(instance: ClientInstance, group: str, options: ConsumerOptions)
 
 
 class RemoteOffsets:
-    """The group's offsets at the brokers; for clustering.
+    """The group's offsets at the brokers, for clustering.
 
     Args:
         instance: reaches the brokers.
         group: the consumer group.
-        wish: position at which the group begins on queues without an offset; None leaves the choice to the broker,
-            which answers 0 for young queues.
+        wish: position at which the group begins on queues without an offset. With None the broker chooses, and answers
+            0 for young queues.
     """
 
     def __init__(self, instance: ClientInstance, group: str, wish: ConsumeFromWhere | None = None) -> None:
@@ -85,14 +86,14 @@ class RemoteOffsets:
         self._begun: set[tuple[str, str]] = set()
 
     async def load(self) -> None:
-        """Nothing to load: every read asks the broker."""
+        """Do nothing, because every read asks the broker."""
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See `OffsetStore.read`."""
         address = self._instance.send_address(await self._instance.reader(queue))
         remoting = self._instance.remoting
-        # A consumer may send a message back before a member owns the retry topic's queue. So read retry topics from
-        # their beginning, whatever position is configured for other topics.
+        # A consumer may send a message back before a member is assigned the retry topic's queue. So read retry topics
+        # from their beginning, whatever position is configured for other topics.
         if self._wish is None or queue.topic.startswith(names.RETRY_PREFIX):
             return await rpc.query_offset(remoting, address, self._group, queue)
         offset, sure = await rpc.query_committed(remoting, address, self._group, queue)
@@ -132,8 +133,8 @@ class RemoteOffsets:
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
         """See `OffsetStore.persist`."""
-        # Apache's broker begins its table of a group and topic with the first commit, and of two that come at once
-        # it can lose one. So the first waits for its answer before the others follow.
+        # Apache's broker creates its table for a group and topic at the first commit. It can lose one of two commits
+        # that arrive at the same time. So wait for the answer to the first commit before the others are sent.
         first = {
             (queue.broker_name, queue.topic): queue
             for queue in offsets
@@ -165,13 +166,13 @@ class RemoteOffsets:
 
 
 class LocalOffsets:
-    """One member's offsets in a file in RocketMQ's own form; for broadcasting.
+    """One member's offsets in a file in RocketMQ's format, for broadcasting.
 
     Args:
-        directory: the folder of all local offsets; None takes the environment's, else `~/.rocketmq_offsets`.
-        client_id: names the folder of this client; it has to stay the same over restarts.
-        group: the consumer group, as the servers know it.
-        namespace: whose topics are in the file under the servers' names.
+        directory: the folder of all local offsets; None uses the environment's folder, or `~/.rocketmq_offsets`.
+        client_id: name of this client's folder; it has to be the same after a restart.
+        group: the consumer group, by its name at the servers.
+        namespace: namespace of the topics; the file has the servers' names.
     """
 
     def __init__(self, directory: Path | str | None, client_id: str, group: str, namespace: str | None = None) -> None:
@@ -182,12 +183,12 @@ class LocalOffsets:
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read the file, or its backup where the file is missing or damaged; a damaged file is kept aside.
+        """Read the file, or its backup when the file is missing or damaged. A damaged file is renamed and not deleted.
 
-        Without either the member begins as a new one, where its `consume_from_where` says.
+        Without both files the member begins as a new one, at its `consume_from_where`.
 
         Raises:
-            ClientError: a file is damaged and no backup can be read; or this user may not read a file.
+            ClientError: a file is damaged and no backup can be read, or this user may not read a file.
         """
         problems = []
         for candidate in (self.path, self._backup):
@@ -228,7 +229,7 @@ class LocalOffsets:
         return self._offsets.get(queue)
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
-        """See `OffsetStore.persist`; queues not given keep their offsets."""
+        """See `OffsetStore.persist`; the offsets of other queues do not change."""
         self._offsets.update(offsets)
         body = OFFSET_TABLE.dumps(offsets_outside(self._namespace, self._offsets))
         async with self._writing:
@@ -240,10 +241,10 @@ class LocalOffsets:
         return set(offsets)
 
     def _write(self, body: bytes) -> None:
-        """Replace the file; the disk has it on return, so that no power failure leaves an empty file.
+        """Replace the file, and flush it to the disk before the return, so that no power failure leaves an empty file.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the write failed.
         """
         make_synced_folders(self.path.parent)
         replace_file(self.path, body, backup=self._backup)

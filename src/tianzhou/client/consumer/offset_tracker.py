@@ -1,4 +1,4 @@
-"""The offset that may be committed of a queue, and when pulling it has to pause (client.md §11, §12.1). Pure."""
+"""The committable offset of a queue, and the limits that pause its pulls (client.md §11, §12.1). Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from itertools import islice
 from operator import lt
 
 PASSED = 512
-"""Maximum offsets before the lowest unfinished one until the list is cut."""
+"""Maximum number of finished offsets at the front of the list before they are deleted."""
 
 
 @dataclass(slots=True, frozen=True)
 class PullLimits:
-    """Limits for what waits of one queue to be consumed; reaching one is allowed, exceeding it pauses pulling.
+    """Limits for the unfinished messages of one queue. A value at the limit is allowed; a value above it pauses pulls.
 
     Args:
-        messages: number of messages.
-        size_bytes: their bodies together.
-        span: distance between the lowest and the highest unfinished offset.
+        messages: maximum number of messages.
+        size_bytes: maximum bytes of their bodies together.
+        span: maximum distance between the lowest and the highest unfinished offset.
     """
 
     messages: int = 1000
@@ -27,13 +27,13 @@ class PullLimits:
 
 
 def shared_limits(limits: PullLimits, messages: int, size_bytes: int, queues: int) -> PullLimits:
-    """The limits of one queue when all share limits of their own (client.md §10.3).
+    """Return the limits of one queue when all queues also share common limits (client.md §10.3).
 
     Args:
-        limits: of each queue.
-        messages: number of messages of all queues together, -1 for no such limit.
-        size_bytes: their bodies together, -1 for no such limit.
-        queues: how many queues there are, of all topics.
+        limits: limits of each queue.
+        messages: maximum number of messages of all queues together; -1 for no such limit.
+        size_bytes: maximum bytes of their bodies together; -1 for no such limit.
+        queues: number of queues of all topics.
     """
     count = max(queues, 1)
     return PullLimits(
@@ -44,11 +44,11 @@ def shared_limits(limits: PullLimits, messages: int, size_bytes: int, queues: in
 
 
 class OffsetTracker:
-    """The unfinished messages of one queue, and the offset up to which all is done.
+    """The unfinished messages of one queue, and the offset up to which all messages are finished.
 
-    The committed offset is the lowest unfinished one, so a crash repeats messages and never skips any. Messages come
-    in the order of their offsets, and mostly end in it, so there is a list and the place in it where the unfinished
-    begin; only what ends before others is noted by itself.
+    The committed offset is the lowest unfinished one, so a crash repeats messages and never skips any. Messages arrive
+    in the order of their offsets and mostly finish in this order. So a list holds the offsets, and an index marks the
+    first unfinished one. A set holds the few offsets that finish before earlier ones.
 
     Args:
         start: the offset from which the queue is consumed.
@@ -62,7 +62,7 @@ class OffsetTracker:
         self._offsets: list[int] = []
         self._sizes: list[int] = []
         self._at = 0
-        self._early: set[int] = set()  # done, and behind one that is not
+        self._early: set[int] = set()  # finished offsets behind an unfinished one
         self.size_bytes = 0
         """Bytes of the unfinished bodies."""
 
@@ -73,30 +73,30 @@ class OffsetTracker:
         return self._place(offset) >= 0 and offset not in self._early
 
     def _place(self, offset: int) -> int:
-        """Index of an offset in the list, -1 when it is not there or has been passed."""
+        """Return the index of an offset in the list; -1 for an unknown offset or one before the first unfinished."""
         place = bisect_left(self._offsets, offset, self._at)
         return place if place < len(self._offsets) and self._offsets[place] == offset else -1
 
     @property
     def committable(self) -> int:
-        """The next offset to consume if all were lost now: the lowest unfinished, or where the queue stands."""
+        """The offset to commit now: the lowest unfinished one; without any, the offset of the next message."""
         return self._offsets[self._at] if self._at < len(self._offsets) else self._end
 
     @property
     def highest(self) -> int | None:
-        """The highest offset seen, None while nothing is unfinished."""
+        """The highest offset added; None without unfinished messages."""
         return self._highest if self._at < len(self._offsets) else None
 
     @property
     def span(self) -> int:
-        """Distance between the lowest unfinished offset and the highest one seen; 0 when all is done."""
+        """Distance between the lowest unfinished offset and the highest one added; 0 without unfinished messages."""
         return self._highest - self._offsets[self._at] if self._at < len(self._offsets) else 0
 
     def add(self, offset: int, size_bytes: int = 0) -> bool:
-        """Note a pulled message as unfinished.
+        """Add a pulled message as unfinished.
 
         Returns:
-            False when it is already known, so that a repeated pull is consumed once.
+            False for a known offset, so that a message of a repeated pull is consumed only once.
         """
         if self._at > PASSED:
             self._cut()
@@ -118,14 +118,15 @@ class OffsetTracker:
         return True
 
     def add_run(self, offsets: list[int], sizes: list[int]) -> bool:
-        """Note pulled messages as unfinished, when all of them come behind those that are known.
+        """Add pulled messages as unfinished, if all of them are behind the known ones.
 
         Args:
             offsets: their offsets, at least one.
             sizes: bytes of their bodies.
 
         Returns:
-            False when they do not, or are not in order; then nothing is noted, and `add` has to look at each.
+            False when they are not behind the known ones, or not in order. Then no message is added, and the caller
+            must call `add` for each.
         """
         if offsets[0] <= self._highest or not all(map(lt, offsets, islice(offsets, 1, None))):
             return False
@@ -147,7 +148,7 @@ class OffsetTracker:
             self._end = highest + 1
 
     def finish(self, offset: int) -> None:
-        """Note a message as done, or as handed back; unknown offsets change nothing."""
+        """Mark a message as finished or returned; an unknown offset has no effect."""
         at, offsets = self._at, self._offsets
         if at < len(offsets) and offsets[at] == offset:
             self.size_bytes -= self._sizes[at]
@@ -161,7 +162,7 @@ class OffsetTracker:
             self._early.add(offset)
 
     def finish_run(self, offsets: list[int]) -> None:
-        """`finish` for messages that were handed out together."""
+        """Mark several messages as finished that were delivered together; see `finish`."""
         at = self._at
         end = at + len(offsets)
         if self._offsets[at:end] != offsets or self._early:
@@ -179,15 +180,16 @@ class OffsetTracker:
         self._at = at
 
     def skip_to(self, offset: int) -> None:
-        """Note that below `offset` the queue holds nothing for us but what was added (client.md §12.3).
+        """Skip offsets below `offset` that were not added (client.md §12.3).
 
-        What may be committed moves at once only when nothing is unfinished.
+        The queue has no messages for this consumer there. The committable offset moves at once only when no message is
+        unfinished.
         """
         if offset > self._end:
             self._end = offset
 
     def pause_reason(self, limits: PullLimits) -> str | None:
-        """The reason for which no more may be pulled now, None when more may."""
+        """Return the reason why pulls have to pause now; None when they may continue."""
         count, span = len(self), self.span
         if count > limits.messages:
             return f"{count} messages wait, the limit is {limits.messages}"

@@ -15,7 +15,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.model import ConsumeFromWhere, MessageModel
 
 DEFAULT_HISTORY_MS = 30 * 60_000
-"""Milliseconds before the creation of the consumer at which CONSUME_FROM_TIMESTAMP begins without a time."""
+"""Default start of CONSUME_FROM_TIMESTAMP without a time: ms before the creation of the consumer."""
 CONSUME_TIMESTAMP_DIGITS = 14
 
 
@@ -26,7 +26,7 @@ def local_time_ms(text: str) -> int:
         text: year, month, day, hour, minute and second, fourteen digits, in the local time of this machine.
 
     Raises:
-        ConfigError: it is no such text.
+        ConfigError: the text has another form.
     """
     try:
         if len(text) != CONSUME_TIMESTAMP_DIGITS or not (text.isascii() and text.isdecimal()):
@@ -44,21 +44,22 @@ class ConsumerOptions(TraceOptions):
     """The options of every consumer, besides those of `TraceOptions`.
 
     Args:
-        message_model: whether members that subscribe share the messages, or each gets all.
+        message_model: whether the members of a group share the messages of their subscriptions, or each gets all.
         consume_from_where: position at which a group begins on queues without an offset. None is RocketMQ's default:
             the end of the queue, unless the broker answers 0 because the queue's first message is still in its memory.
         consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default 30 minutes
             before the creation of the consumer.
         consume_timestamp: the same time in the form of RocketMQ's `setConsumeTimestamp`, `20210701080000`, in the local
             time of this machine.
-        allocate_message_queue_strategy: how members share the queues, by default `Averagely()`; all have to use the
-            same.
-        pull_batch_size: most messages of a pull.
-        local_offset_dir: folder of the offsets when broadcasting; by default `~/.rocketmq_offsets`.
-        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
-        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
-        filter_hooks: called with what each pull brings, to take out messages the consumer is not to get.
-        consume_hooks: called around the consuming of messages, see `tianzhou.client.hooks`.
+        allocate_message_queue_strategy: strategy by which members share the queues, by default `Averagely()`; all
+            members have to use the same.
+        pull_batch_size: maximum messages of a pull.
+        local_offset_dir: folder of the offsets for broadcasting; by default `~/.rocketmq_offsets`.
+        instance_name: name of this member in that folder; it has to be the same after a restart.
+        queues_changed: called after this member's share of a topic's queues changed, with the topic, all its queues and
+            those of this member.
+        filter_hooks: called with the messages of each pull, to remove messages that the consumer shall not get.
+        consume_hooks: called before and after messages are consumed, see `tianzhou.client.hooks`.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -92,7 +93,7 @@ class ConsumerOptions(TraceOptions):
         check_number("pull_batch_size", self.pull_batch_size, 1, 1_024)
         check_strategy(self.strategy)
         for hooks in ("filter_hooks", "consume_hooks"):
-            object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # what can be read once is read here
+            object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # reads a one-time iterable only once
 
     @property
     def is_broadcast(self) -> bool:

@@ -1,26 +1,26 @@
-"""Rests of a pull loop after replies without messages (client.md §12.3). Pure.
+"""Pauses of a pull loop after replies without messages (client.md §12.3). Pure.
 
-A broker holds a pull while there is nothing to be had, so answers that come at once and lead nowhere are rare: a
-consumer that pulled again each time would query a broken or hostile broker tens of thousands of times a second.
+A broker holds a pull while there is no message, so an immediate reply without messages is rare. Without pauses, a
+consumer would pull from a broken or hostile broker tens of thousands of times a second.
 """
 
 from __future__ import annotations
 
 FREE_ANSWERS = 8
-"""Empty replies in a row that are followed up at once."""
+"""Number of empty replies in a row without a pause."""
 LEAP = 64
-"""A reply that moves the offset by this much or more comes of a filter that passes messages over."""
+"""Minimum change of the offset in a reply that shows that a filter skipped messages."""
 SHORTEST_REST_S = 0.01
 LONGEST_REST_S = 1.0
 LONGEST_REST_WHERE_IT_MOVES_S = 0.1
-"""For replies that move the offset: a message may be near and must not wait for long."""
+"""Maximum pause after replies that change the offset: a message may be near and must not wait long."""
 HELD_S = 0.5
-"""A broker that took this long or longer has waited for messages."""
+"""Minimum seconds of a pull that the broker held to wait for messages."""
 _DOUBLINGS = 7
 
 
 class PullPace:
-    """Counts replies in a row without messages, of one queue."""
+    """Counter of one queue's consecutive replies without messages."""
 
     __slots__ = ("fruitless",)
 
@@ -28,11 +28,11 @@ class PullPace:
         self.fruitless = 0
 
     def rest_s(self, moved: int, took_s: float) -> float:
-        """Seconds to wait before the next pull.
+        """Return the seconds to wait before the next pull.
 
         Args:
-            moved: by how much the answer, which brought no message, led on; 0 or less when it did not.
-            took_s: how long the broker took for it.
+            moved: change of the offset by the empty reply; 0 or less without a change.
+            took_s: seconds that the pull took.
         """
         if moved >= LEAP or took_s >= HELD_S:
             self.fruitless = 0

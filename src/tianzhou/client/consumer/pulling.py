@@ -1,4 +1,4 @@
-"""Pull requests and what comes back (wire.md §6)."""
+"""Pull requests and their replies (wire.md §6)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tianzhou.wire.pulled import MAX_UNPACKED, decode_messages
 from tianzhou.wire.templates import PullTemplate
 
 FARTHEST_AHEAD = 1_000_000
-"""Limit for the distance of the next offset behind the queue's end in a reply: messages come meanwhile."""
+"""Maximum distance of a reply's next offset behind the queue's end. It is not 0 because new messages may be stored."""
 STATUSES = {status.value: status for status in PullStatus}
 
 
 class RawPull(NamedTuple):
-    """The reply to a pull, its records still as bytes.
+    """The reply to a pull, with the records as bytes.
 
     Attributes:
         status: see `PullStatus`.
-        next_offset: where to pull next.
+        next_offset: offset of the next pull.
         min_offset: the queue's first offset.
-        max_offset: the offset the queue's next message will get.
-        body: the records one behind the other (wire.md §5), empty unless FOUND.
-        suggested_broker_id: the replica that the broker proposes for the next pull.
+        max_offset: the offset that the queue's next message will get.
+        body: consecutive records (wire.md §5); empty unless the status is FOUND.
+        suggested_broker_id: id of the replica that the broker suggests for the next pull.
     """
 
     status: PullStatus
@@ -61,26 +61,26 @@ async def pull(
     suspend_ms: int = 0,
     timeout_ms: float = 10_000,
 ) -> RawPull:
-    """Pull from a queue once.
+    """Pull once from a queue.
 
     Args:
         remoting: carries the request.
-        address: the broker to ask.
+        address: address of the broker.
         group: the consumer group.
         queue: the queue.
-        offset: the first wanted offset.
-        max_messages: most messages; brokers have limits of their own.
-        max_bytes: most bytes of records, where brokers know this wish.
-        subscription: sent along, so that the broker needs no heartbeat; None relies on the heartbeat.
-        sub_version: version of the subscription the heartbeat announced.
-        commit_offset: committed on the way when given.
-        suspend_ms: how long the broker may wait for a message to come.
-        timeout_ms: limit of the whole request; has to exceed `suspend_ms`.
+        offset: offset to begin at.
+        max_messages: maximum number of messages; brokers have limits of their own.
+        max_bytes: maximum bytes of records, for brokers that support it.
+        subscription: subscription to send with the pull; with None the broker uses that of the heartbeat.
+        sub_version: version of the subscription in the heartbeat.
+        commit_offset: offset to commit with the pull; None for no commit.
+        suspend_ms: ms that the broker may hold the pull until a message arrives.
+        timeout_ms: timeout of the whole request; has to exceed `suspend_ms`.
 
     Raises:
-        BrokerError: the broker refuses.
-        ProtocolError: its answer makes no sense.
-        RemotingError: it does not answer.
+        BrokerError: the broker rejects the pull.
+        ProtocolError: its answer is invalid.
+        RemotingError: the broker does not answer.
     """
     request = pull_request(
         group,
@@ -109,7 +109,7 @@ def pull_request(
     commit_offset: int | None = None,
     suspend_ms: int = 0,
 ) -> Command:
-    """The request of a pull; arguments as of `pull`."""
+    """Return the request of a pull; the arguments are those of `pull`."""
     flags = 0
     if commit_offset is not None:
         flags |= COMMIT_OFFSET
@@ -136,17 +136,17 @@ def pull_request(
 
 
 def raw_pull(reply: Command, body: bytes, address: str, offset: int) -> RawPull:
-    """What a reply to a pull means.
+    """Return the result in a reply to a pull.
 
     Args:
         reply: its header.
         body: its records.
         address: the broker that answered.
-        offset: where the pull began.
+        offset: offset at which the pull began.
 
     Raises:
-        BrokerError: the broker refuses.
-        ProtocolError: its answer makes no sense.
+        BrokerError: the broker rejected the pull.
+        ProtocolError: its answer is invalid.
     """
     status = STATUSES.get(reply.code)
     if status is None:
@@ -171,17 +171,17 @@ def raw_pull(reply: Command, body: bytes, address: str, offset: int) -> RawPull:
 
 
 class QueuePulls:
-    """The pulls of one queue, of which only few numbers change: as `pull`, for less.
+    """Pulls of one queue. Only a few numbers of their requests change, so they cost less than `pull`.
 
     Args:
         group: the consumer group.
         queue: the queue.
-        subscription: what is subscribed to.
-        max_messages: as in `pull`; the others too.
-        max_bytes: most bytes of records.
-        suspend_ms: how long the broker may wait for a message to come.
-        timeout_ms: limit of a request.
-        post_subscription: whether each pull says what is subscribed to.
+        subscription: the subscription of the queue's topic.
+        max_messages: maximum number of messages of a pull.
+        max_bytes: maximum bytes of records.
+        suspend_ms: ms that the broker may hold the pull until a message arrives.
+        timeout_ms: timeout of a request.
+        post_subscription: whether to send the subscription with each pull.
     """
 
     __slots__ = ("_frame", "_options", "_timeout_ms", "queue", "subscription")
@@ -214,7 +214,7 @@ class QueuePulls:
     async def pull(
         self, remoting: RemotingClient, address: str, offset: int, commit_offset: int | None = None
     ) -> RawPull:
-        """`pull` from this queue."""
+        """Pull once from this queue; see `pull`."""
         connection = None if remoting.hooked else remoting.connected(address)
         if connection is not None:
             opaque = remoting.group.opaques.next()
@@ -240,12 +240,12 @@ def messages_of(
 
     Args:
         body: the records.
-        broker_name: where they came from.
-        tags: the wanted tags, empty for all.
-        namespace: the client's, whose prefix is taken off the names.
-        bounds: the queue's first offset, and the one its next message gets; they become the properties MIN_OFFSET and
-            MAX_OFFSET.
-        limit_bytes: most bytes a compressed body may have unpacked.
+        broker_name: the broker that sent them.
+        tags: the wanted tags; empty for all.
+        namespace: the client's namespace, whose prefix is removed from the names.
+        bounds: the queue's first offset, and the offset of its next message; they become the properties MIN_OFFSET
+            and MAX_OFFSET.
+        limit_bytes: maximum size of an unpacked body.
         unpacked: bound on the unpacked bodies that messages store; by default the bound of the process.
     """
     added = b""

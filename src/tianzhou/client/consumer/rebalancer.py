@@ -1,4 +1,4 @@
-"""The loop that keeps a member's queues in line with its group (client.md §10)."""
+"""The loop that updates a member's queues when its group or its topics change (client.md §10)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 INTERVAL_S = 20.0
 MIN_INTERVAL_S = 0.2
-"""Changes come in swarms, when many members start; one round meets the rest of a swarm."""
+"""Minimum seconds between two rounds. Many members often start together, and one round handles all their changes."""
 RETRY_S = 1.0
 TAKE_OVER_DELAY_S = 0.5
-"""Between learning that a queue is ours and taking it: meanwhile the other member learns of it, too, which takes it
-`MIN_INTERVAL_S` at most, lets its handlers end and stores its offset."""
+"""Seconds between the assignment of a queue and its first pull. The former owner needs this time to learn of the change
+(`MIN_INTERVAL_S` at most), to finish its handlers and to store its offset."""
 
 EARLY_S = 0.001
-"""Seconds by which a timer of the loop may come early."""
+"""Maximum seconds by which a timer of the event loop may fire early."""
 
 
 class _Share(NamedTuple):
@@ -42,20 +42,21 @@ class _Share(NamedTuple):
 
 
 class Rebalancer:
-    """Decides again and again which queues are ours, and has them taken and given up.
+    """A loop that repeatedly determines this member's queues, and adds and revokes queues accordingly.
 
-    A round gives up at once what is not ours any more, of all topics, and never sleeps: a queue that was another
-    member's is taken by a later round. So a member that waits for queues still leaves those that others wait for.
+    A round revokes lost queues of all topics at once, and never sleeps. A later round adds a queue that another member
+    owned. So a member that waits for queues still releases queues for other members.
 
     Args:
-        instance: knows routes, brokers and our client id.
+        instance: knows routes, brokers and the client id.
         group: the consumer group.
-        options: how members share, with broadcasting each takes all, and the callback for a changed share.
-        topics: the topics to share queues of.
-        owned: the queues that are ours now.
-        take: takes a queue over; False when that has to be tried again.
-        give_up: gives queues up.
-        take_over_s: how long to let a queue's former owner store its offset.
+        options: they have the strategy, broadcasting (each member takes all queues), and the callback for changed
+            shares.
+        topics: returns the topics whose queues are shared.
+        owned: returns the present queues of this member.
+        take: adds a queue; returns False when it has to be retried.
+        give_up: revokes queues.
+        take_over_s: seconds that a queue's former owner has to store its offset.
     """
 
     def __init__(
@@ -82,18 +83,18 @@ class Rebalancer:
         self._take_over_s = take_over_s
         self._wake = asyncio.Event()
         self._due: dict[MessageQueue, float] = {}
-        """Earliest time to take a queue that was another member's, of the loop's clock."""
+        """Earliest time of the loop's clock to add a queue that another member owned."""
 
     def wake(self) -> None:
-        """Begin a round soon."""
+        """Start a round soon."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Share until cancelled: when woken, every 20 s, and every second while something is amiss."""
+        """Run rounds until cancelled: when woken, every 20 s, and every second after a failure."""
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         while True:
-            # Not wait_for: Python 3.11's forgets that it was cancelled when it is woken in the same turn of the loop.
+            # No `wait_for`: that of Python 3.11 loses a cancellation when it is woken in the same turn of the loop.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(next_s):
                     await self._wake.wait()
@@ -140,10 +141,10 @@ class Rebalancer:
         return None
 
     async def _look(self, topic: str) -> _Share | None:
-        """Our share of a topic; None when it cannot be determined now."""
+        """Return this member's share of a topic; None when it cannot be determined now."""
         queues = await self._instance.queues_to_read(topic)
         if not queues:
-            return _Share([], 1, [], [])  # it does not exist yet; the instance looks for it and wakes us
+            return _Share([], 1, [], [])  # the topic does not exist yet; the instance polls for it and wakes this loop
         members = 1
         mine = queues
         if self._model is MessageModel.CLUSTERING:
@@ -162,7 +163,7 @@ class Rebalancer:
         return _Share(queues, members, lost, wanted)
 
     async def _take_all(self, topic: str, share: _Share, ready: list[MessageQueue]) -> bool:
-        """Take queues over, and tell whom it concerns; False when some have to be tried again."""
+        """Add queues and call the callback for changed shares; return False when some queues have to be retried."""
         taken = await asyncio.gather(*map(self._take, ready))
         for queue, done in zip(ready, taken, strict=True):
             if done:

@@ -1,4 +1,4 @@
-"""Messages sent back to be delivered again later (client.md §13.4)."""
+"""Sending messages back to brokers, which deliver them again later (client.md §13.4)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RESEND_TIMEOUT_MS = 3_000
 
 
 class SendBack:
-    """Gives a group's messages back to the brokers.
+    """Sender that returns a group's messages to the brokers.
 
     Args:
         instance: reaches the brokers.
         group: the consumer group.
-        max_reconsume_times: attempts after which a message goes to the dead letters; -1 for the default, 16.
+        max_reconsume_times: number of attempts after which a message becomes a dead letter; -1 for the default, 16.
     """
 
     def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int = -1) -> None:
@@ -34,15 +34,15 @@ class SendBack:
         self._producer: Producer | None = None
 
     async def give(self, message: MessageExt, delay_level: int = 0, max_times: int | None = None) -> bool:
-        """Send a message back: to the broker that stores it, or else into the retry topic as a new message.
+        """Send a message back to the broker that stores it; if that fails, send it to the retry topic as a new message.
 
         Args:
             message: the message, under its original topic.
-            delay_level: 0 lets the broker decide, -1 gives up on the message, above 0 is a level.
-            max_times: how often it may be delivered again; None for what the consumer allows.
+            delay_level: a level above 0; 0 lets the broker choose; -1 sends it to the dead letters.
+            max_times: maximum number of redeliveries; None for the consumer's limit.
 
         Returns:
-            Whether a broker has it; when not, the caller still has it.
+            Whether a broker accepted it; otherwise the caller has to consume it.
         """
         if max_times is None:
             max_times = self._max_times
@@ -50,7 +50,7 @@ class SendBack:
             await self._to_its_broker(message, delay_level, max_times)
         except TianzhouError as error:
             _log.info("%s was not taken back, storing it in the retry topic: %s", message.msg_id, error)
-            if delay_level < 0:  # one that was tried more often than it may be is a dead letter there
+            if delay_level < 0:  # the broker makes a message above its limit of attempts a dead letter
                 return await self.store_again(message, message.reconsume_times)
             return await self.store_again(message, max_times, delay_level)
         return True
@@ -67,19 +67,19 @@ class SendBack:
         )
 
     async def store_again(self, message: MessageExt, max_times: int, delay_level: int = 0) -> bool:
-        """Send a message to the retry topic as a new one, tried once more often.
+        """Send a message to the retry topic as a new one, with one more attempt counted.
 
         Args:
             message: the message, under its original topic.
-            max_times: when it was tried more often than that, the broker makes a dead letter of it.
-            delay_level: when it is delivered again; 0 for the level that brokers choose.
+            max_times: maximum number of attempts; above it the broker makes the message a dead letter.
+            delay_level: delay level of the delivery; 0 for the level that brokers choose.
 
         Returns:
-            Whether a broker has it; when not, the caller still has it.
+            Whether a broker accepted it; otherwise the caller has to consume it.
         """
         delay_level = delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         try:
-            if unreadable(message) is not None:  # only the broker that has it can store it again
+            if unreadable(message) is not None:  # only the broker that stores it can store it again
                 await self._to_its_broker(message, delay_level, max_times)
                 return True
             if self._producer is None:
@@ -99,6 +99,6 @@ class SendBack:
         return True
 
     async def stop(self) -> None:
-        """Close the producer it may have made."""
+        """Stop the producer, if one was created."""
         if self._producer is not None:
             await self._producer.stop()

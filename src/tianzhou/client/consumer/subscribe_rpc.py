@@ -1,4 +1,4 @@
-"""Telling the brokers what a consumer subscribes to (client.md §9.1)."""
+"""Reporting a consumer's subscriptions to the brokers (client.md §9.1)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tianzhou.model import ConsumerData
 
 
 async def announce(instance: ClientInstance, data: ConsumerData) -> None:
-    """Find the topics of a consumer, have its expressions checked, and send heartbeats.
+    """Find the routes of a consumer's topics, let brokers check its expressions, and send heartbeats.
 
     Args:
-        instance: the consumer's.
-        data: what heartbeats say about it.
+        instance: the consumer's instance.
+        data: the consumer's part of heartbeats.
 
     Raises:
         BrokerError: a broker cannot serve an SQL subscription.

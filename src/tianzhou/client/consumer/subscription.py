@@ -1,4 +1,4 @@
-"""Subscriptions: expressions, tag checks, and where a new group begins (client.md §9.2, §12.3, §16.3). Pure."""
+"""Subscriptions: expressions, tag checks, and the first offset of a new group (client.md §9.2, §12.3, §16.3). Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SQL92 = "SQL92"
 
 
 def tag_subscription(topic: str, expression: str | None, version_ms: int) -> SubscriptionData:
-    """A subscription by tags.
+    """Return a subscription by tags.
 
     Args:
         topic: the topic.
         expression: tags joined by `||`; `*`, empty or None for all messages.
-        version_ms: when the subscription was made; a later one replaces an earlier.
+        version_ms: creation time of the subscription; a later one replaces an earlier one.
 
     Raises:
-        ClientError: the expression holds no tag.
+        ClientError: the expression has no tag.
     """
     if expression is None or expression.strip() in {"", ALL}:
         return SubscriptionData(topic, ALL, sub_version=version_ms)
@@ -37,13 +37,13 @@ def tag_subscription(topic: str, expression: str | None, version_ms: int) -> Sub
 
 
 def sql_subscription(topic: str, expression: str, version_ms: int) -> SubscriptionData:
-    """A subscription by an SQL92 expression over properties; the broker needs `enablePropertyFilter=true`.
+    """Return a subscription by an SQL92 expression over properties; the broker needs `enablePropertyFilter=true`.
 
-    It is compiled here as brokers do, because not every broker reports what is wrong: RocketMQ's takes a pull with an
-    expression that it cannot compile for a pull of everything.
+    The client compiles the expression, too, because not every broker reports errors. RocketMQ's broker treats a pull
+    with a wrong expression as a pull of all messages.
 
     Raises:
-        ClientError: the expression is blank or wrong; the text says where.
+        ClientError: the expression is blank or wrong; the error names the position.
     """
     if not expression.strip():
         raise ClientError(f"the SQL expression of topic {topic} is blank; leave it out to get all messages")
@@ -57,7 +57,7 @@ def sql_subscription(topic: str, expression: str, version_ms: int) -> Subscripti
 def build_subscription(
     topic: str, tags: str | None = ALL, sql: str | None = None, *, version_ms: int = 0
 ) -> SubscriptionData:
-    """A subscription by tags, or by `sql` when that is given.
+    """Return a subscription by tags, or by `sql` when that is given.
 
     Raises:
         ClientError: both are given, or the expression is empty of meaning.
@@ -70,24 +70,24 @@ def build_subscription(
 
 
 def tag_wanted(wanted: Collection[str], tag: str | None) -> bool:
-    """Whether a message's tag is among those wanted; the broker compares only hashes, which can collide."""
+    """Whether a message's tag is wanted. The broker compares only hashes, which can collide."""
     return not wanted or tag in wanted
 
 
 class Begin(enum.Enum):
-    """The request that gives a queue's first offset."""
+    """The request that returns a queue's first offset."""
 
     MAX_OFFSET = enum.auto()
     AT_TIMESTAMP = enum.auto()
 
 
 def first_offset(where: ConsumeFromWhere, stored: int | None, topic: str) -> int | Begin:
-    """Offset at which a group begins on a queue (client.md §16.3).
+    """Return the offset at which a group begins on a queue, or the request that returns it (client.md §16.3).
 
     Args:
-        where: the group's wish, for queues it has no offset of.
-        stored: its stored offset, None when it has none.
-        topic: the queue's topic; retry topics are read from their beginning.
+        where: the group's position for queues without an offset.
+        stored: its stored offset; None without one.
+        topic: the queue's topic. Retry topics are read from their beginning, or at CONSUME_FROM_TIMESTAMP from the end.
     """
     if stored is not None:
         return stored
@@ -102,7 +102,7 @@ def first_offset(where: ConsumeFromWhere, stored: int | None, topic: str) -> int
 
 
 def original_topic(topic: str, properties: dict[str, str], group: str) -> str:
-    """The topic a delivered message was sent to: of a retried one the original (client.md §13.2)."""
+    """Return the topic that a delivered message was sent to; the original topic of a retried one (client.md §13.2)."""
     if topic == names.retry_topic(group):
         return properties.get(names.RETRY_TOPIC, topic)
     return topic

@@ -1,1 +1,1 @@
-"""Names of topics and groups inside a namespace, as requests and replies carry them."""
+"""Translation of topic and group names between the users of a namespace and the servers."""

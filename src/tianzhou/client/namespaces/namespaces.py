@@ -1,7 +1,7 @@
-"""Names inside a namespace, the client's own kind of it (client.md §21, wire.md §12). Pure.
+"""Names inside a namespace that only the client knows (client.md §21, wire.md §12). Pure.
 
-Topics and groups are wrapped on their way out, `orders` to `tenant%orders`, and unwrapped on what comes back; the
-servers know nothing of it.
+The client wraps topics and groups in requests, `orders` to `tenant%orders`, and unwraps them in replies. The servers
+do not know namespaces.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _PREFIXES = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 
 
 def wrap(namespace: str | None, name: str) -> str:
-    """A topic or group as the servers know it.
+    """Return a topic or group by the servers' name.
 
-    `%RETRY%` and `%DLQ%` stay in front; what belongs to the system, or is wrapped already, stays as it is.
+    `%RETRY%` and `%DLQ%` stay in front. Names of the system and names that are already wrapped do not change.
     """
     if not namespace or not name or _is_system(name):
         return name
@@ -28,7 +28,7 @@ def wrap(namespace: str | None, name: str) -> str:
 
 
 def unwrap(namespace: str | None, name: str) -> str:
-    """A topic or group as its users know it: `wrap` undone."""
+    """Return a topic or group by its users' name, the inverse of `wrap`."""
     if not namespace or not name:
         return name
     prefix, bare = _split(name)

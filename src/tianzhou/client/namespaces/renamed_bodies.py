@@ -1,4 +1,4 @@
-"""Bodies of requests and replies in which some fields hold names (client.md §21)."""
+"""Bodies of requests and replies that contain names to translate (client.md §21)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 Rename: TypeAlias = Callable[[str, Any], Any]
-"""Takes a namespace and what holds names; returns it with others."""
+"""Function of a namespace and a value with names; it returns the value with translated names."""
 
 
 def renamed(codec: Any, **fields: Rename) -> Callable[[str, bytes], bytes]:
-    """A function that gives the fields of a body other names.
+    """Return a function that translates the names in a body.
 
     Args:
-        codec: reads and writes the body, see `tianzhou.wire.bodies`.
-        fields: for each field that holds names, what changes these.
+        codec: codec of the body, see `tianzhou.wire.bodies`.
+        fields: for each field that contains names, the function that translates them.
     """
 
     def rename(namespace: str, body: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Replies to a client inside a namespace, with its users' names (client.md §21).
 
-Lists and tables hold everybody's names; of those only the namespace's own come through, and what belongs to the system.
-Others could not be queried from inside, where every name is taken for one of the namespace's.
+Lists and tables contain the names of all namespaces. The client returns only names of its own namespace and of the
+system. It could not query other names, because it wraps every name in its requests.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ V = TypeVar("V")
 
 
 def answer_inside(namespace: str, code: int, reply: Command) -> None:
-    """Give a successful reply's body the users' names, where this kind of reply has any.
+    """Replace names in the body of a successful reply by the users' names, for kinds of replies that contain names.
 
     Args:
         namespace: the namespace.
-        code: of the request.
-        reply: the answer; it is changed.
+        code: code of the request.
+        reply: the answer, which is changed in place.
     """
     rename = _BODIES.get(code)
     if rename is not None and reply.code == 0 and reply.body:
@@ -38,12 +38,12 @@ def answer_inside(namespace: str, code: int, reply: Command) -> None:
 
 
 def has_names(code: int) -> bool:
-    """Whether replies to a request name topics or groups."""
+    """Whether replies to a request contain names of topics or groups."""
     return code in _BODIES
 
 
 def is_inside(namespace: str, name: str) -> bool:
-    """Whether a name, as the servers have it, can be reached from inside a namespace."""
+    """Whether a name, by the servers, can be used from inside a namespace."""
     return wrap(namespace, name) == name
 
 
@@ -56,7 +56,7 @@ def _table(namespace: str, table: Mapping[str, V]) -> dict[str, V]:
 
 
 def _table_with(field: str) -> Rename:
-    """For tables whose values have their name as a field too."""
+    """Return the translation of tables whose values also have their name as a field."""
 
     def rename(namespace: str, table: Mapping[str, Any]) -> dict[str, Any]:
         return {name: replace(value, **{field: name}) for name, value in _table(namespace, table).items()}

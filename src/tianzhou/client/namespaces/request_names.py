@@ -1,7 +1,7 @@
 """Requests inside a namespace, with the servers' names (client.md §21).
 
-Inside the client everything goes by the users' names. Requests are translated here on their way out, what brokers
-send on its way in; producers' frames have the servers' names in their templates already.
+Inside the client all names are the users' names. This module translates the client's requests, and brokers' requests to
+the client. The frame templates of producers already have the servers' names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 def border(namespace: str) -> RpcHook:
-    """An RPC hook that gives requests the servers' names, and some replies the users'."""
+    """Return an RPC hook that translates names to the servers' in requests, and to the users' in some replies."""
 
     def to_servers(exchange: Exchange) -> Callable[[Exchange], None] | None:
         request = exchange.request
@@ -82,27 +82,27 @@ _BODIES: Mapping[int, Callable[[str, bytes], bytes]] = {
 
 
 def queue_outside(namespace: str | None, queue: MessageQueue) -> MessageQueue:
-    """A queue as the servers know it."""
+    """Return a queue by the servers' name."""
     return queue._replace(topic=wrap(namespace, queue.topic)) if namespace else queue
 
 
 def queue_inside(namespace: str | None, queue: MessageQueue) -> MessageQueue:
-    """A queue as users know it."""
+    """Return a queue by its users' name."""
     return queue._replace(topic=unwrap(namespace, queue.topic)) if namespace else queue
 
 
 def offsets_outside(namespace: str | None, offsets: Mapping[MessageQueue, V]) -> dict[MessageQueue, V]:
-    """Something by queue, as the servers know those."""
+    """Return a mapping by queue with the servers' names."""
     return {queue_outside(namespace, queue): value for queue, value in offsets.items()}
 
 
 def offsets_inside(namespace: str | None, offsets: Mapping[MessageQueue, V]) -> dict[MessageQueue, V]:
-    """Something by queue, as users know those."""
+    """Return a mapping by queue with the users' names."""
     return {queue_inside(namespace, queue): value for queue, value in offsets.items()}
 
 
 def message_inside(namespace: str | None, message: MessageExt) -> MessageExt:
-    """A delivered message with the users' names: its topic, and the one it had before it was retried."""
+    """Translate a delivered message to the users' names: its topic, and its original topic if it was retried."""
     if namespace:
         message.topic = unwrap(namespace, message.topic)
         if (origin := message.properties.get(names.RETRY_TOPIC)) is not None:
@@ -111,7 +111,7 @@ def message_inside(namespace: str | None, message: MessageExt) -> MessageExt:
 
 
 def running_info_outside(namespace: str | None, info: ConsumerRunningInfo) -> ConsumerRunningInfo:
-    """A consumer's running info with the servers' names."""
+    """Return a consumer's running info with the servers' names."""
     if not namespace:
         return info
     return replace(

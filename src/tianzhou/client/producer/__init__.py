@@ -1,1 +1,1 @@
-"""Producers: what becomes of a message between `send` and the broker."""
+"""Producers: all layers between `send` and the broker."""

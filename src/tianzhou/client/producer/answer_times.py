@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 WEIGHT: Final = 0.2
-"""Part of a new answer in the mean: about the last ten answers count."""
+"""Weight of a new answer in the mean, so that about the last ten answers count."""
 REMEASURE_MS: Final = 5_000
-"""Age of the latest answer from which a broker gets one send again, to see whether it has become faster."""
+"""Age in ms of a broker's latest answer from which the broker gets one send to measure it again."""
 FAILURE_MS: Final = 10_000
-"""Time that a failed send counts as at least, because a broker that refuses is quick to answer."""
+"""Minimum ms that a failed send counts as, because a broker that rejects sends answers quickly."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Answers:
 
 
 class AnswerTimes:
-    """The mean time of each broker's answers."""
+    """The mean answer time of each broker."""
 
     def __init__(self) -> None:
         self._brokers: dict[str, _Answers] = {}
@@ -36,13 +36,13 @@ class AnswerTimes:
         Args:
             broker_name: the broker.
             latency_ms: time of the answer.
-            now_ms: the present.
-            failed: whether the broker refused the send or did not answer.
+            now_ms: present time.
+            failed: whether the broker rejected the send or did not answer.
         """
         answers = self._brokers.setdefault(broker_name, _Answers())
         if failed:
             latency_ms = max(latency_ms, FAILURE_MS)
-        # After a failure, or a time without sends, the old mean says nothing about the broker as it is now.
+        # After a failure, or a time without sends, the old mean does not describe the broker's present state.
         is_old = answers.mean_ms is None or now_ms - answers.answered_ms >= REMEASURE_MS
         if is_old or failed or (answers.mean_ms or 0) >= FAILURE_MS:
             answers.mean_ms = latency_ms
@@ -56,13 +56,13 @@ class AnswerTimes:
         return answers.mean_ms if answers is not None else None
 
     def choose(self, broker_names: Iterable[str], now_ms: float) -> str:
-        """Return the broker with the lowest mean time of answers, and note that it is chosen.
+        """Return the broker with the lowest mean answer time, and record the choice.
 
-        A broker without a recent answer is chosen for one send, which measures it. Among equals the first is chosen.
+        A broker without a recent answer gets one send, which measures it. Among equal brokers the first is returned.
 
         Args:
-            broker_names: brokers that may be chosen, at least one, in the order of their turns.
-            now_ms: the present.
+            broker_names: the brokers to choose from, at least one, in round-robin order.
+            now_ms: present time.
         """
         names = list(dict.fromkeys(broker_names))
         name = next((one for one in names if self._is_due(one, now_ms)), None)
@@ -75,7 +75,7 @@ class AnswerTimes:
         answers = self._brokers.get(broker_name)
         if answers is None:
             return True
-        # A send that is under way measures the broker; further ones would all wait for a slow broker.
+        # A pending send measures the broker. Further ones would only wait for a slow broker.
         return now_ms - max(answers.answered_ms, answers.chosen_ms) >= REMEASURE_MS
 
     def _rank(self, broker_name: str) -> float:

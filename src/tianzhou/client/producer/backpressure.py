@@ -1,4 +1,4 @@
-"""Back-pressure: limits for what a producer has on its way (client.md §5.2)."""
+"""Back-pressure: limits for a producer's sends in flight (client.md §5.2)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tianzhou.model import SendResult
 
 
 class Backpressure:
-    """Lets senders wait, first come first served, while too much is on its way.
+    """Waiting line of senders, first come first served, while too many messages or bytes are in flight.
 
-    A message larger than the limit of bytes passes when nothing else is on its way.
+    A message larger than the limit of bytes passes when no other message is in flight.
 
     Args:
-        messages: most messages.
-        size: most bytes of bodies.
+        messages: maximum number of messages.
+        size: maximum bytes of bodies.
     """
 
     def __init__(self, messages: int, size: int) -> None:
@@ -27,16 +27,16 @@ class Backpressure:
         self._most_bytes = size
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.messages = 0
-        """On their way now."""
+        """Number of messages in flight."""
         self.bytes = 0
-        """On their way now."""
+        """Bytes of their bodies."""
 
     @asynccontextmanager
     async def room(self, size: int, timeout_ms: float) -> AsyncIterator[None]:
-        """Inside the block a message of `size` bytes is on its way.
+        """Reserve room for a message of `size` bytes during the block.
 
         Raises:
-            TooManyRequests: there was no room in time.
+            TooManyRequests: no room was free in time.
         """
         if self._waiting or not self._fits(size):
             await self._wait(size, timeout_ms)
@@ -73,7 +73,7 @@ class Backpressure:
             async with asyncio.timeout(timeout_ms / 1000):
                 await waiter
         except BaseException as error:
-            if waiter.done() and not waiter.cancelled():  # let in, and cancelled in the same moment
+            if waiter.done() and not waiter.cancelled():  # admitted and cancelled at the same moment
                 self.messages -= 1
                 self.bytes -= size
             waiter.cancel()
@@ -88,12 +88,12 @@ class Backpressure:
 
 
 def with_backpressure(send: Layer, pressure: Backpressure, monotonic: Callable[[], float]) -> Layer:
-    """A layer that waits for room first; the time it takes counts to the limit of the send.
+    """Return a layer that waits for room before the send; the wait counts to the timeout of the send.
 
     Args:
         send: the layer below.
-        pressure: lets senders wait.
-        monotonic: seconds of a clock.
+        pressure: the limits.
+        monotonic: returns the seconds of a clock.
     """
 
     async def send_when_there_is_room(request: SendRequest) -> SendResult:

@@ -25,10 +25,10 @@ def split_batches(messages: Iterable[Message], limit: int = MAX_MESSAGE_SIZE) ->
             4 MiB by default; RocketMQ's documents recommend 1 MiB.
 
     Returns:
-        The batches. No messages make no batch.
+        The batches; an empty list for no messages.
 
     Raises:
-        ClientError: one message alone is larger than the limit, or is no message; the text has its position.
+        ClientError: a single message is larger than the limit, or an object is no message; the error has its position.
     """
     all_messages = list(messages)
     sizes = []
@@ -73,7 +73,7 @@ def results_of_messages(batch: SendResult, count: int) -> list[SendResult]:
     """Return the result of each message of a batch.
 
     Args:
-        batch: the broker's result of the batch, or that of the outbox.
+        batch: the result of the batch, from the broker or from the outbox.
         count: number of messages of the batch.
     """
     offset_ids = batch.offset_msg_id.split(",")

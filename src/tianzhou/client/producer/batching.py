@@ -1,6 +1,6 @@
-"""Messages that wait a moment for others to travel with (client.md §6.4).
+"""Automatic batching: messages wait a moment for others to be sent with (client.md §6.4).
 
-Who sends one gets the result of that one: its own ids and offset, cut out of the batch's.
+The sender of a message gets the result of this message, with its own ids and offset from the batch's result.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class _Batch:
 
 
 class Accumulator:
-    """Collects messages and sends them together.
+    """Collector of messages that are sent together.
 
     Args:
-        options: how long and how much waits, and most bytes of a body or batch.
-        send: sends messages of one topic as one.
+        options: they have the maximum wait and size of a batch, and the maximum size of a body.
+        send: sends messages of one topic in one request.
     """
 
     def __init__(self, options: ProducerOptions, send: SendTogether) -> None:
@@ -58,10 +58,10 @@ class Accumulator:
         self._batches: dict[_Key, _Batch] = {}
         self._sends: set[asyncio.Task[None]] = set()
         self.held_bytes = 0
-        """Bytes of messages that wait or are on their way."""
+        """Bytes of messages that wait or are in flight."""
 
     def takes(self, message: Message) -> bool:
-        """Whether a message may travel with others, and there is room for it to wait."""
+        """Whether a message may be sent in a batch, and there is room for it to wait."""
         return (
             message.delay_level <= 0
             and not message.topic.startswith(names.RETRY_PREFIX)
@@ -71,14 +71,14 @@ class Accumulator:
         )
 
     async def add(self, message: Message, queue: MessageQueue | None) -> SendResult:
-        """Send a message that `takes` has let in, together with others.
+        """Send a message that `takes` accepted, together with others.
 
         Args:
             message: the message.
-            queue: the queue it has to go to, None for any.
+            queue: the queue to send it to; None for any.
 
         Raises:
-            ClientError: the message cannot be sent; the others are not concerned.
+            ClientError: the message cannot be sent; other messages are not affected.
             TianzhouError: the batch could not be sent.
         """
         check_message(message, self._max_message_size)
@@ -128,7 +128,7 @@ class Accumulator:
             self.held_bytes -= batch.size
 
     async def close(self) -> None:
-        """Send what waits, and let it end."""
+        """Send all waiting messages, and wait for the sends to end."""
         for key in list(self._batches):
             self._flush(key)
         if self._sends:
@@ -136,9 +136,9 @@ class Accumulator:
 
 
 def members(whole: SendResult, count: int) -> list[SendResult]:
-    """The result of each message of a batch, cut out of the batch's."""
+    """Return the result of each message of a batch, from the batch's result."""
     keys, ids = whole.msg_id.split(","), whole.offset_msg_id.split(",")
-    if len(ids) != count:  # a queue of type BatchCQ keeps the batch as one record
+    if len(ids) != count:  # a queue of type BatchCQ stores the batch as one record
         ids = [whole.offset_msg_id] * count
     return [
         whole._replace(msg_id=key, offset_msg_id=offset_id, queue_offset=whole.queue_offset + n)

@@ -1,4 +1,4 @@
-"""The layer that chooses the queue, tries another when an attempt fails, and learns from that (client.md §5)."""
+"""The layer that chooses the queue, retries on another one after a failure, and learns from failures (client.md §5)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tianzhou.model import MessageQueue, SendResult, SendStatus
 from tianzhou.wire.codes import ResponseCode
 
 _LOOK_EVERY_S: Final = 1.0
-"""Seconds between two looks for a topic's route after refusals and silence, which may last."""
+"""Minimum seconds between two refreshes of a topic's route after rejections and timeouts, which may last long."""
 
 _log = logging.getLogger(__name__)
 
 
 class FailedAttempt(NamedTuple):
-    """A first attempt that did not end well, and the plan its queue was of."""
+    """A failed first attempt, and the plan of its queue."""
 
     plan: PublishPlan
     queue: MessageQueue
@@ -35,13 +35,13 @@ class FailedAttempt(NamedTuple):
 
 
 class Delivery:
-    """Sends to the wanted queue once, or to the topic's queues in turn.
+    """The layer that sends once to a given queue, or to the topic's queues in turn, with retries.
 
     Args:
-        instance: its clock, and routes that are queried again after failures.
-        options: how a send is repeated.
+        instance: source of time and of routes, which are refreshed after failures.
+        options: they have the rules for retries.
         plans: the queues of each topic.
-        faults: what is known about slow brokers.
+        faults: known faults of brokers.
         transport: makes one attempt.
     """
 
@@ -64,22 +64,22 @@ class Delivery:
             options.send_msg_max_timeout_per_request_ms,
         )
         self._retry_not_stored = options.retry_another_broker_when_not_store_ok or options.durable
-        # Each further attempt at the same broker would store one more copy there.
+        # A further attempt at the same broker would store one more copy there.
         self._only_elsewhere = options.durable
         self._monotonic = instance.clock.monotonic
         self._looked_s: dict[str, float] = {}
 
     async def send(self, request: SendRequest, failed: FailedAttempt | None = None) -> SendResult:
-        """Send until one attempt ends well or there is no point in another; to a wanted queue there is only one.
+        """Send until an attempt succeeds or a retry is useless; to a given queue there is only one attempt.
 
         Args:
-            request: what is sent.
-            failed: the first attempt, when it was made already.
+            request: the send.
+            failed: the first attempt, when it was already made.
 
         Raises:
             ClientError: queue or selector do not fit the message, or nothing can be sent now.
-            BrokerError: the last broker that was tried refused it.
-            RemotingError: the last broker that was tried did not answer.
+            BrokerError: the last broker rejected the message.
+            RemotingError: the last broker did not answer.
         """
         prepared = request.prepared
         failure: TianzhouError | None = None
@@ -140,11 +140,11 @@ class Delivery:
         await self._transport.send_oneway(target, request.prepared)
 
     def _fastest(self, plan: PublishPlan, times: AnswerTimes) -> PublishTarget:
-        """Return a target of the broker that answers fastest."""
+        """Return a target at the broker with the lowest answer time."""
         return plan.targets[plan.turn.choose(plan.queues, None, self._faults, self._monotonic() * 1000, times)]
 
     def _wanted(self, plan: PublishPlan, request: SendRequest) -> PublishTarget | None:
-        """The target a message has to go to, None when any queue will do."""
+        """Return the target that a message has to be sent to; None when any queue will do."""
         prepared, queue = request.prepared, request.queue
         first = next(iter(prepared.messages), None)
         if queue is None and first is not None and (prepared.code != BATCH or request.selector is not None):
@@ -159,16 +159,16 @@ class Delivery:
         return plan.targets.get(queue) or self._plans.target(queue, prepared.topic)
 
     def _learn(self, queue: MessageQueue, started_s: float, error: TianzhouError) -> bool:
-        """Learn from a failed attempt; whether another one is worth while."""
+        """Record a failed attempt, and return whether to retry."""
         self._record(queue, started_s, error)
         self._look_for_route(self._plans.wire_topic(queue.topic), error)
         _log.info("an attempt to send to %s failed: %s", queue, error)
         return self._retry.should_retry(error)
 
     def _look_for_route(self, wire_topic: str, error: TianzhouError) -> None:
-        """Refresh the topic's route where another broker may be the one that takes messages by now."""
+        """Refresh the topic's route when another broker may accept messages now."""
         if not error.refresh_route:
-            # A master that hangs, or is none any more; a full disk answers the same, and stays so for hours.
+            # The master hangs, or is no longer master. A full disk has the same answer, and may stay full for hours.
             is_refusal = isinstance(error, BrokerError) and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
             now_s = self._monotonic()
             if not (is_refusal or isinstance(error, RequestTimeout)):
@@ -187,7 +187,7 @@ class Delivery:
             return
         reachable = True
         if isinstance(error, RemotingError):
-            # Without a detector it would never be reachable again.
+            # Only a detector marks a broker as reachable again.
             reachable = not self._faults.detecting
         elif isinstance(error, BrokerError):
             reachable = False

@@ -17,12 +17,12 @@ ROUND_S = 3.0
 
 
 class Detector:
-    """Turns a broker's reachability back on once it answers.
+    """A prober of slow brokers. It marks a broker as reachable again when the broker answers a probe.
 
     Args:
         instance: reaches the brokers.
-        faults: what is known about them.
-        timeout_ms: limit of one probe.
+        faults: known faults of brokers.
+        timeout_ms: timeout of one probe.
         interval_ms: pause between two probes of a broker.
     """
 
@@ -34,12 +34,12 @@ class Detector:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, when detection is wanted."""
+        """Start the probes, when detection is enabled."""
         if self._faults.enabled and self._faults.detecting and self._task is None:
             self._task = self._instance.keep("asking slow brokers", self._run)
 
     def stop(self) -> None:
-        """End."""
+        """Stop the probes."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

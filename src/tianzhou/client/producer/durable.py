@@ -1,7 +1,7 @@
-"""The layer that takes SEND_OK alone for an acknowledgement, and tries until the time is over (client.md §5).
+"""The layer that accepts only SEND_OK as an acknowledgement, and retries until the timeout (client.md §5).
 
-A status other than SEND_OK says that a message is stored, but not yet where it would survive the next failure.
-Repeating the send may store it once more, with the same unique key: zero loss is paid for with duplicates.
+A status other than SEND_OK means that the message is stored, but may not survive the next failure. A retry may store
+it once more, with the same unique key: the price of zero loss is duplicates.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tianzhou.supervision import start_owned
 _log = logging.getLogger(__name__)
 
 ROUND_MS: Final = 6_000
-"""Limit of one round of attempts: longer than brokers wait for their disk (`syncFlushTimeout`, 5 s) and for their
-slaves (`slaveTimeout`, 3 s), so that it is their status that ends it."""
+"""Maximum ms of one round of attempts. It is longer than brokers wait for their disk (`syncFlushTimeout`, 5 s) and for
+their slaves (`slaveTimeout`, 3 s), so that a round ends with their status."""
 LOOK_EVERY_S: Final = 1.0
-"""Seconds between two looks for the topic's route while a round has no answer: a master that hangs gives none, and
-another may have taken its place long before the round's limit."""
+"""Seconds between two refreshes of the topic's route while a round has no answer. A hanging master sends none, and
+another broker may replace it long before the end of the round."""
 FIRST_PAUSE_MS: Final = 250
 LONGEST_PAUSE_MS: Final = 4_000
 ADVICE: Final = {
@@ -43,20 +43,20 @@ ADVICE: Final = {
         " slaveTimeout"
     ),
 }
-"""What each status means, and what to change."""
+"""Meaning of each status, and its remedy."""
 
 
 class OtherMasterError(Exception):
-    """While a round had no answer, another broker has become master."""
+    """Another broker has become master while a round had no answer."""
 
 
 def pause_ms(rounds: int) -> int:
-    """Milliseconds to wait after so many rounds that did not end well."""
+    """Return the ms to wait after this number of failed rounds."""
     return int(min(FIRST_PAUSE_MS * 2.0 ** max(rounds - 1, 0), LONGEST_PAUSE_MS))
 
 
 def not_durable(result: SendResult, rounds: int, limit_ms: float) -> NotDurable:
-    """The error of a message that is stored, but not confirmed to be safe."""
+    """Return the error for a message that is stored, but not confirmed to be safe."""
     status = result.status
     return NotDurable(
         f"message {result.msg_id} is stored in {result.queue} at offset {result.queue_offset}, but {status.name}: "
@@ -68,12 +68,12 @@ def not_durable(result: SendResult, rounds: int, limit_ms: float) -> NotDurable:
 
 
 def while_master(send: Layer, plans: PublishPlans, refresh: Callable[[str], Awaitable[object]]) -> Layer:
-    """A layer that sends, and ends with `OtherMasterError` when another broker has become master without an answer.
+    """Return a layer that sends, and raises `OtherMasterError` when another broker becomes master before an answer.
 
     Args:
         send: the layer below.
-        plans: the topics that were sent to before.
-        refresh: asks for the route of a topic, as the servers know it, again.
+        plans: plans of topics that were sent to before.
+        refresh: refreshes the route of a topic, by the servers' name.
     """
 
     async def send_to_masters(request: SendRequest) -> SendResult:
@@ -84,7 +84,7 @@ def while_master(send: Layer, plans: PublishPlans, refresh: Callable[[str], Awai
             known = _masters(before)
             while True:
                 await _quietly(refresh(topic), 2 * LOOK_EVERY_S)
-                with suppress(TianzhouError):  # nobody is master for a moment
+                with suppress(TianzhouError):  # a topic may have no master for a moment
                     found = _masters(await plans.make(topic))
                     if known and found != known:
                         limit.reschedule(loop.time())
@@ -120,21 +120,21 @@ def until_durable(
     monotonic: Callable[[], float],
     round_ms: float = ROUND_MS,
 ) -> Layer:
-    """A layer that sends, and sends again while there is time, until the broker confirms what it was asked for.
+    """Return a layer that sends in rounds until the broker confirms that the message is safe, or the timeout.
 
     Args:
-        send: the layer below; one call of it is a round of attempts on as many brokers as its own rules allow.
-        policy: which errors are worth another round.
-        plans: the topics that were sent to before: one of them that has no master now will have one.
-        refresh: asks for the route of a topic, as the servers know it, again.
-        monotonic: seconds of any clock that does not go back.
-        round_ms: limit of a round.
+        send: the layer below; one call is a round of attempts on as many brokers as its own rules allow.
+        policy: errors that are worth another round.
+        plans: plans of topics that were sent to before; such a topic without a master will get one.
+        refresh: refreshes the route of a topic, by the servers' name.
+        monotonic: returns the seconds of a monotonic clock.
+        round_ms: maximum ms of a round.
     """
 
     def worth_while(error: TianzhouError, topic: str) -> bool:
         if isinstance(error, BrokerError) and error.code in policy.codes - RETRY_ON_OTHER_BROKER:
             return True
-        # A topic that was sent to before lacks its route while all its brokers are down.
+        # A topic that was sent to before has no route while all its brokers are down.
         return failure_kind(error) is not FailureKind.PERMANENT or (is_missing_topic(error) and topic in plans.table)
 
     send_to_masters = while_master(send, plans, refresh)
@@ -180,15 +180,15 @@ def until_durable(
 
 
 def _masters(plan: PublishPlan | None) -> frozenset[str]:
-    """Addresses of the brokers that take a topic's messages."""
+    """Return the addresses of the brokers that accept a topic's messages."""
     return frozenset() if plan is None else frozenset(target.address for target in plan.targets.values())
 
 
 async def refuse_oneway(request: SendRequest) -> None:
-    """In the place of one-way sends.
+    """Reject a one-way send.
 
     Raises:
-        ClientError: always.
+        ClientError: always, because no broker acknowledges one-way sends.
     """
     raise ClientError(
         f"send_oneway to topic {request.prepared.topic} is never acknowledged, and durable=True wants every message to "
@@ -197,7 +197,7 @@ async def refuse_oneway(request: SendRequest) -> None:
 
 
 async def _quietly(refreshing: Awaitable[object], limit_s: float) -> None:
-    # The old route does no harm; the next round says what is wrong.
+    # The old route does no harm. The next round raises the error of the broker.
     try:
         async with asyncio.timeout(max(limit_s / 2, 0.01)):
             await refreshing

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 
 class Pauses(NamedTuple):
-    """Times for which brokers are avoided.
+    """Times for which a producer avoids brokers.
 
     Attributes:
-        steps_ms: latencies of a send from which the pause of the same index applies.
-        pauses_ms: times in ms for which a broker is avoided that was so slow.
+        steps_ms: minimum latencies of a send, for the pauses of the same index.
+        pauses_ms: times in ms for which a broker with that latency is avoided.
         isolation_ms: latency in ms that a failed send counts as.
     """
 
@@ -26,7 +26,7 @@ class Pauses(NamedTuple):
     isolation_ms: int
 
     def after(self, latency_ms: float) -> int:
-        """Return for how many ms a broker is avoided after a send that took `latency_ms`."""
+        """Return the ms for which a broker is avoided after a send that took `latency_ms`."""
         index = bisect_right(self.steps_ms, latency_ms) - 1
         return self.pauses_ms[index] if index >= 0 else 0
 
@@ -41,7 +41,7 @@ PAUSES: Final[Mapping[str, Pauses]] = MappingProxyType(
 
 
 def pause_ms(latency_ms: float) -> int:
-    """Return for how many ms a client of 5.x avoids a broker after a send that took `latency_ms`."""
+    """Return the ms for which a client of 5.x avoids a broker after a send that took `latency_ms`."""
     return PAUSES["5.x"].after(latency_ms)
 
 
@@ -54,12 +54,12 @@ class _Fault:
 
 
 class LatencyFaults:
-    """The faults of brokers, as sends have met them.
+    """The faults of brokers, from the results of sends.
 
     Args:
-        enabled: off, nothing is remembered and every broker is fit for use.
-        detecting: a `Detector` probes brokers that did not answer.
-        pauses: how long slow and failed brokers are avoided.
+        enabled: whether faults are recorded; otherwise every broker is always available.
+        detecting: whether a `Detector` probes brokers that did not answer.
+        pauses: times for which slow and failed brokers are avoided.
     """
 
     def __init__(self, *, enabled: bool = True, detecting: bool = False, pauses: Pauses = PAUSES["5.x"]) -> None:
@@ -71,14 +71,14 @@ class LatencyFaults:
     def record(
         self, broker_name: str, latency_ms: float, now_ms: float, *, isolate: bool = False, reachable: bool = True
     ) -> None:
-        """Remember how a send went.
+        """Record the result of a send.
 
         Args:
-            broker_name: where it was sent.
-            latency_ms: how long it took.
-            now_ms: the present.
-            isolate: it failed; the broker is avoided for ten seconds (ten minutes by the pauses of 4.x) whatever the
-                latency.
+            broker_name: the broker.
+            latency_ms: duration of the send.
+            now_ms: present time.
+            isolate: whether the send failed; the broker is then avoided for ten seconds (ten minutes with the pauses of
+                4.x) whatever the latency.
             reachable: whether the broker answered at all.
         """
         if not self.enabled:
@@ -89,7 +89,7 @@ class LatencyFaults:
             self._faults[broker_name] = _Fault(latency_ms, now_ms + pause, reachable)
             return
         fault.latency_ms = latency_ms
-        # A quick success does not shorten a pause that a failure has started.
+        # A fast success does not shorten a pause after a failure.
         if pause > 0:
             fault.available_from_ms = max(fault.available_from_ms, now_ms + pause)
         fault.reachable = reachable
@@ -100,23 +100,23 @@ class LatencyFaults:
         return fault is None or now_ms >= fault.available_from_ms
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether the broker answered the last time."""
+        """Whether the broker answered the last send or probe."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.reachable
 
     def due(self, now_ms: float, interval_ms: float) -> list[str]:
-        """The brokers to probe now; each is due again after the interval."""
+        """Return the brokers to probe now; each is due again after the interval."""
         due = [name for name, fault in self._faults.items() if now_ms >= fault.probe_ms]
         for name in due:
             self._faults[name].probe_ms = now_ms + interval_ms
         return due
 
     def answered(self, broker_name: str) -> None:
-        """The broker answers again."""
+        """Mark a broker as reachable, because it answered."""
         fault = self._faults.get(broker_name)
         if fault is not None:
             fault.reachable = True
 
     def forget(self, broker_name: str) -> None:
-        """The broker is gone for good."""
+        """Drop a broker that no longer exists."""
         self._faults.pop(broker_name, None)

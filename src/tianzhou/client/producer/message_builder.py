@@ -1,4 +1,4 @@
-"""From messages to what is sent, but for the queue: checks, unique keys, properties, compression (client.md §5.6)."""
+"""Preparation of messages for any queue: checks, unique keys, properties, compression (client.md §5.6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _BatchMember(NamedTuple):
     """A message of a batch.
 
     Attributes:
-        message: as its sender made it.
+        message: the sender's message.
         unique_key: its unique key.
         stamped: properties from stamp hooks.
         properties: its property string (wire.md §4.3).
@@ -55,11 +55,11 @@ class _BatchMember(NamedTuple):
 
 
 class MessageBuilder:
-    """Makes what is sent.
+    """Builder of prepared messages.
 
     Args:
         instance: its clock, namespace and source of unique keys are used.
-        options: how long a body may be, how it is compressed, and hooks that add properties.
+        options: they have the maximum size of a body, its compression, and the hooks that add properties.
     """
 
     def __init__(self, instance: ClientInstance, options: ProducerOptions) -> None:
@@ -73,18 +73,18 @@ class MessageBuilder:
         self._stamp_hooks = tuple(options.stamp_hooks)
 
     def pack(self, body: bytes) -> tuple[bytes, int]:
-        """A body as it is sent, and the sysFlag bits that say so."""
+        """Return a body as it is sent, and the sysFlag bits of its compression."""
         return pack_body(body, self._compress_over, self._compress_kind, self._compress_level)
 
     def single(self, message: Message, extra: Mapping[str, str] | None = None) -> PreparedMessage:
-        """A message.
+        """Prepare a message.
 
         Args:
             message: the message.
             extra: further properties.
 
         Raises:
-            ClientError: it cannot be sent.
+            ClientError: the message cannot be sent.
         """
         check_is_message(message)
         check_body(message.body, self._max_message_size)
@@ -105,7 +105,7 @@ class MessageBuilder:
             kind = MessageKind.DELAY
         is_reply = properties.get(names.MSG_TYPE) == names.REPLY_TYPE
         return PreparedMessage(
-            # Reply topics are the brokers' own, outside of any namespace.
+            # Reply topics belong to the brokers, so they have no namespace.
             message.topic if is_reply else wrap(self._namespace, message.topic),
             REPLY if is_reply else SINGLE,
             unique_key,
@@ -120,10 +120,10 @@ class MessageBuilder:
         )
 
     def batch(self, messages: Sequence[Message]) -> PreparedMessage:
-        """Prepare messages that travel as one batch.
+        """Prepare messages that are sent as one batch.
 
         Raises:
-            ClientError: they cannot travel together, or one of them cannot be sent.
+            ClientError: the messages cannot be in one batch, or one of them cannot be sent.
         """
         check_batch(messages, self._max_message_size)
         now_ms = self._now_ms()
@@ -137,7 +137,7 @@ class MessageBuilder:
         return self._batch_of(members, now_ms)
 
     def batches(self, messages: Sequence[Message], limit: int | None) -> list[PreparedMessage]:
-        """Prepare messages that travel as several batches, in order.
+        """Prepare messages that are sent as several batches, in order.
 
         Args:
             messages: messages of one topic.
@@ -181,10 +181,10 @@ class MessageBuilder:
         )
 
     def staged(self, message: Message, queue_id: int) -> StagedMessage:
-        """A message as it is staged for a queue.
+        """Prepare a message to be staged for a queue.
 
         Raises:
-            ClientError: it cannot be sent.
+            ClientError: the message cannot be sent.
         """
         check_is_message(message)
         check_body(message.body, self._max_message_size)
@@ -196,11 +196,11 @@ class MessageBuilder:
         return StagedMessage(wrap(self._namespace, message.topic), queue_id, message.flag, sys_flag, encoded, body)
 
     def outbox_entries(self, prepared: PreparedMessage, queue: MessageQueue | None) -> list[OutboxEntry]:
-        """The entries of an outbox for messages made by `single` or `batch`.
+        """Return the outbox entries of messages from `single` or `batch`.
 
         Args:
             prepared: the messages, none of them a reply or part of a transaction.
-            queue: the queue they have to go to, None for any.
+            queue: the queue to send them to; None for any.
         """
         where = (queue.broker_name, queue.queue_id) if queue is not None else ("", -1)
         return [
@@ -218,7 +218,7 @@ class MessageBuilder:
         ]
 
     def from_outbox(self, entries: Sequence[OutboxEntry]) -> PreparedMessage:
-        """Messages from an outbox, as they were when they were first sent."""
+        """Return messages from an outbox, with the unique keys and properties of their first send."""
         first = entries[0]
         messages = [entry.message() for entry in entries]
         keys = ",".join([entry.properties[names.UNIQ_KEY] for entry in entries])
@@ -237,13 +237,13 @@ class MessageBuilder:
     def retried(
         self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int
     ) -> PreparedMessage:
-        """A delivered message that is stored in a group's retry topic (client.md §13.4).
+        """Prepare a delivered message for a group's retry topic (client.md §13.4).
 
         Args:
             message: the message, as delivered.
             group: the consumer group.
-            max_reconsume_times: attempts after which it goes to the dead letters.
-            delay_level: when it is delivered again.
+            max_reconsume_times: number of attempts after which it becomes a dead letter.
+            delay_level: delay level of its next delivery.
         """
         body, sys_flag = self.pack(message.body)
         return PreparedMessage(

@@ -1,4 +1,4 @@
-"""The properties of a message as it goes out: its own, and those its fields stand for (client.md §5.6, §13.4)."""
+"""The properties of a message as sent: its own, and those for its fields (client.md §5.6, §13.4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_ONE_DELIVERY = (
 
 
 def message_properties(message: Message, unique_key: str, namespace: str | None = None) -> dict[str, str]:
-    """All properties of a message: its own, and those its fields stand for."""
+    """Return all properties of a message: its own, and those for its fields."""
     result = dict(message.properties)
     result[names.UNIQ_KEY] = unique_key
     if namespace:
@@ -36,7 +36,7 @@ def message_properties(message: Message, unique_key: str, namespace: str | None 
 
 
 def retry_properties(message: MessageExt, delay_level: int) -> dict[str, str]:
-    """The properties of a delivered message that is stored in its group's retry topic (client.md §13.4)."""
+    """Return the properties of a delivered message for its group's retry topic (client.md §13.4)."""
     result = dict(message.properties)
     for name in _OF_ONE_DELIVERY:
         result.pop(name, None)
@@ -47,19 +47,19 @@ def retry_properties(message: MessageExt, delay_level: int) -> dict[str, str]:
 
 
 def is_plain(message: Message) -> bool:
-    """Whether a message has no properties beyond tag and keys."""
+    """Whether a message has no properties besides tag and keys."""
     return not (message.properties or message.delay_level or message.sharding_key) and message.wait_store_ok
 
 
 def quick_properties(message: Message, unique_key: str) -> str | None:
-    """The property string, as JSON text, of a message that any queue will do for.
+    """Return the property string, as JSON text, of a message that may go to any queue.
 
     Args:
-        message: it, without a sharding key.
+        message: the message, without a sharding key.
         unique_key: its unique key.
 
     Returns:
-        None for a message with properties that say more than what goes with it.
+        None for a message with properties that change how it is sent.
 
     Raises:
         ClientError: a property, tag or key cannot be sent.

@@ -24,55 +24,54 @@ class ProducerOptions(TraceOptions):
     """The options of a producer, under RocketMQ's names, besides those of `TraceOptions`.
 
     Args:
-        send_msg_timeout_ms: limit of one send with all its attempts.
-        send_msg_max_timeout_per_request_ms: limit of one attempt while another one remains; None for none.
-        retry_times_when_send_failed: further attempts, on another broker where there is one. A repeated attempt
-            whose predecessor was lost on the way back stores the message twice; both have the same unique key.
-        retry_another_broker_when_not_store_ok: repeat also when flush or replication was not confirmed.
-        durable: only SEND_OK is an acknowledgement. Anything else is tried again, on another broker where there is one,
-            until `durable_timeout_ms` is over, and then raised; see `tianzhou.client.producer.durable` and
-            docs/howto/zero-loss.md.
-        durable_timeout_ms: with `durable`, limit of one send with all its attempts, in the place of
-            `send_msg_timeout_ms`; longer than a group takes to elect.
-        retry_response_codes: the answers worth another attempt; `tianzhou.client.RETRY_CODES_4X` are those of
-            RocketMQ's 4.x clients, which do not try again after SYSTEM_BUSY.
+        send_msg_timeout_ms: timeout of one send with all its attempts.
+        send_msg_max_timeout_per_request_ms: timeout of one attempt while another one remains; None for none.
+        retry_times_when_send_failed: maximum further attempts, on another broker where there is one. When the answer to
+            an attempt was lost, the next attempt stores the message twice; both copies have the same unique key.
+        retry_another_broker_when_not_store_ok: whether to retry also when flush or replication was not confirmed.
+        durable: whether only SEND_OK is an acknowledgement. After any other answer the send is retried, on another
+            broker where there is one, until `durable_timeout_ms`, and then raises; see
+            `tianzhou.client.producer.durable` and docs/howto/zero-loss.md.
+        durable_timeout_ms: with `durable`, timeout of one send with all its attempts, instead of `send_msg_timeout_ms`;
+            longer than an election of a group takes.
+        retry_response_codes: response codes after which the send is retried; `tianzhou.client.RETRY_CODES_4X` are those
+            of RocketMQ's 4.x clients, which do not retry after SYSTEM_BUSY.
         compress_msg_body_over_howmuch: bodies of this many bytes or more are compressed.
         compress_level: 0 to 9.
-        compress_type: `ZLIB`, `LZ4` or `ZSTD`; consumers before RocketMQ 5 know only ZLIB.
-        max_message_size: longest body in bytes; brokers have a limit of their own.
-        create_topic_key: the topic whose route and permission an unknown topic borrows.
-        default_topic_queue_nums: queues requested when a topic is created by sending to it.
-        queue_selector: choice of the queue of a message that is sent without a queue, a selector and a sharding key:
-            `round-robin`, all queues in turn, or `latency`, the queues of the broker with the lowest mean time of
-            answers.
-        send_latency_fault_enable: avoid brokers for a while that were slow or failed.
-        latency_pauses: with the above, how long slow brokers are avoided: `5.x`, 2 s after 550 ms, or `4.x`, 30 s after
-            550 ms, as RocketMQ's clients of these versions do.
-        start_detector_enable: with the above, probe brokers that did not answer.
-        detect_timeout_ms: limit of one probe.
+        compress_type: `ZLIB`, `LZ4` or `ZSTD`; consumers before RocketMQ 5 support only ZLIB.
+        max_message_size: maximum size of a body in bytes; brokers have a limit of their own.
+        create_topic_key: the topic whose route and permission a topic that does not exist yet gets.
+        default_topic_queue_nums: number of queues of a topic that is created by sending to it.
+        queue_selector: choice of the queue for a message without a queue, a selector and a sharding key: `round-robin`,
+            all queues in turn, or `latency`, the queues of the broker with the lowest mean answer time.
+        send_latency_fault_enable: whether to avoid brokers for a while that were slow or failed.
+        latency_pauses: with the above, times for which slow brokers are avoided: `5.x`, 2 s after 550 ms, or `4.x`, 30
+            s after 550 ms, as RocketMQ's clients of these versions do.
+        start_detector_enable: with the above, whether to probe brokers that did not answer.
+        detect_timeout_ms: timeout of one probe.
         detect_interval_ms: pause between two probes of a broker.
-        send_hooks: called around each attempt, see `tianzhou.client.hooks`.
-        check_forbidden_hooks: called before each attempt; one that raises prevents it.
-        stamp_hooks: called with each message before the first attempt; what they return is stored as its properties.
-        auto_batch: let messages wait a moment and travel together; not those with a time limit of their own, delayed
-            ones, requests, replies and parts of transactions.
-        batch_max_delay_ms: how long a message waits at most, 1 to 30,000.
+        send_hooks: called before and after each attempt, see `tianzhou.client.hooks`.
+        check_forbidden_hooks: called before each attempt; an error of a hook prevents the attempt.
+        stamp_hooks: called with each message before the first attempt; the returned properties are stored with it.
+        auto_batch: whether messages wait a moment and are sent together. Messages with a timeout of their own, delayed
+            ones, requests, replies and parts of transactions are sent alone.
+        batch_max_delay_ms: maximum ms that a message waits, 1 to 30,000.
         batch_max_bytes: a batch of more bytes is sent at once, 1 to 2 MiB.
-        total_batch_max_bytes: when more waits, messages are sent alone.
-        enable_backpressure_for_async_mode: let senders wait while too much is on its way.
-        back_pressure_for_async_send_num: most messages on their way, at least 10.
-        back_pressure_for_async_send_size: most bytes of bodies on their way, at least 1 MiB.
+        total_batch_max_bytes: maximum bytes of waiting messages; above it, messages are sent alone.
+        enable_backpressure_for_async_mode: whether senders wait while too many messages or bytes are in flight.
+        back_pressure_for_async_send_num: maximum messages in flight, at least 10.
+        back_pressure_for_async_send_size: maximum bytes of bodies in flight, at least 1 MiB.
         send_rate: maximum number of messages a second of this producer, over all topics; one-way sends, batches and
-            what the outbox sends count as well. A send waits for its turn, and raises RateLimited when its time is over
-            before. None for any number.
+            sends of the outbox count as well. A send waits for its turn, and raises RateLimited when its timeout would
+            pass first. None for any number.
         send_burst: maximum number of messages at once, after a time without sends; by default `send_rate`, at least 1.
         send_rate_bytes: maximum number of bytes of bodies a second, as they are sent; None for any number.
         send_burst_bytes: maximum number of bytes at once; by default `send_rate_bytes`.
-        outbox: a folder, the URL of a Redis (`redis://host:6379/0`) or an `OutboxStore`; messages that no broker
-            accepts now are stored there, and sent in order once one does, see `tianzhou.client.producer.outbox`. `send`
+        outbox: a folder, the URL of a Redis (`redis://host:6379/0`) or an `OutboxStore`. Messages that no broker
+            accepts now are stored there, and sent in order when one does, see `tianzhou.client.producer.outbox`. `send`
             then returns the status KEPT_IN_OUTBOX. Sends of one queue or one sharding key wait for each other. Not for
             requests, replies and transactions. Off by default.
-        outbox_max_bytes: maximum number of bytes that may wait there; above it `send` raises OutboxFull.
+        outbox_max_bytes: maximum bytes of waiting messages in the outbox; above it `send` raises OutboxFull.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -132,9 +131,9 @@ class ProducerOptions(TraceOptions):
         check_rate("send_rate", self.send_rate, "send_burst", self.send_burst)
         check_rate("send_rate_bytes", self.send_rate_bytes, "send_burst_bytes", self.send_burst_bytes)
         for hooks in ("send_hooks", "check_forbidden_hooks", "stamp_hooks"):
-            object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # what can be read once is read here
+            object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # reads a one-time iterable only once
 
     @property
     def limit_ms(self) -> int:
-        """Limit of one send with all its attempts, unless the send has one of its own."""
+        """Timeout of one send with all its attempts, unless the send has one of its own."""
         return self.durable_timeout_ms if self.durable else self.send_msg_timeout_ms

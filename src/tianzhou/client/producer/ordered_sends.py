@@ -1,7 +1,6 @@
 """Lines of sends: sends of one queue or of one sharding key wait for each other, so that none overtakes another.
 
-A send that fails goes to the outbox. Without this order, a later send to the same queue might reach its broker
-meanwhile.
+A failed send goes to the outbox. Without this order, a later send to the same queue might reach its broker before.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ class Turn:
     """The place of a send in its lines.
 
     Args:
-        lines: lines of waiting sends, each with the end of the send that is last in it.
-        names: names of the lines that the send is in.
+        lines: lines of waiting sends; each has the future that completes with its last send.
+        names: names of the send's lines.
     """
 
     __slots__ = ("_before", "_end", "_lines", "_names")
@@ -34,7 +33,7 @@ class Turn:
             lines[name] = self._end
 
     async def come(self) -> bool:
-        """Wait until all sends that entered one of the lines before have ended. Return whether there were any."""
+        """Wait for all sends that entered one of the lines before. Return whether there were any."""
         if not self._before:
             return False
         await asyncio.wait(self._before)
@@ -43,7 +42,7 @@ class Turn:
     def leave(self) -> None:
         """End the send. Sends behind it that wait for no other continue.
 
-        A send that is cancelled while it waits does not let sends behind it overtake those before it.
+        A send that is cancelled while it waits does not let later sends overtake earlier ones.
         """
         if self._end.done():
             return
@@ -79,12 +78,12 @@ class OrderedSends:
         return len(self._lines)
 
     def enter(self, names: Collection[Hashable]) -> Turn:
-        """Place a send at the end of lines, in the order of the calls."""
+        """Add a send to the end of lines, in the order of the calls."""
         return Turn(self._lines, names)
 
 
 def is_ordered(request: SendRequest) -> bool:
-    """Whether a send keeps an order with others: it goes to one queue, or a message of it has a sharding key."""
+    """Whether a send has an order with others: it goes to one queue, or one of its messages has a sharding key."""
     return (
         request.queue is not None
         or request.selector is not None
@@ -93,29 +92,29 @@ def is_ordered(request: SendRequest) -> bool:
 
 
 def wanted_queue(request: SendRequest, plan: PublishPlan | None) -> MessageQueue | None:
-    """Return the queue that a send goes to by its queue, its selector or its sharding key; None for any.
+    """Return the queue of a send by its queue, its selector or its sharding key; None for any.
 
     Args:
         request: the send.
-        plan: the queues of its topic; None while they are not known.
+        plan: the queues of its topic; None while they are unknown.
 
     Raises:
-        ClientError: the selector has failed.
+        ClientError: the selector failed.
     """
     messages = request.prepared.messages
     if request.queue is not None or plan is None or not messages:
         return request.queue
     if request.prepared.code == BATCH and request.selector is None:
-        return None  # a batch takes the next queue, whatever its sharding keys
+        return None  # a batch goes to the next queue, whatever its sharding keys
     return choose_queue(plan.queues, messages[0], request.selector, request.selector_arg)
 
 
 def line_names(request: SendRequest, queue: MessageQueue | None) -> set[Hashable]:
-    """Return the names of the lines that a send is in.
+    """Return the names of a send's lines.
 
     Args:
         request: the send.
-        queue: the queue that it goes to; None for any.
+        queue: its queue; None for any.
     """
     topic = request.prepared.topic
     names: set[Hashable] = {

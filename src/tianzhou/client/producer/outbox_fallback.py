@@ -1,4 +1,4 @@
-"""The layer that stores messages in the outbox when a send fails for now, and behind others that wait there."""
+"""The layer that stores messages in the outbox after a temporary failure, and while other messages wait there."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def with_outbox(
     sends: OrderedSends,
     monotonic: Callable[[], float],
 ) -> Callable[[SendRequest], Awaitable[T | SendResult]]:
-    """A layer that sends, or puts messages into an outbox: at once while others wait there.
+    """Return a layer that sends messages, or stores them in an outbox; while others wait there, it stores at once.
 
-    Sends of one queue or one sharding key go one after the other. The time that they wait counts to their limit.
+    Sends of one queue or one sharding key run one after the other. Their wait counts to their timeout.
 
     Args:
         send: the layer below.
         outbox: stores messages that no broker accepts now.
-        builder: makes entries of the messages.
-        plans: the queues that a selector may choose of although no broker answers.
+        builder: creates outbox entries.
+        plans: queues that a selector can choose from when no broker answers.
         sends: the lines of this producer's sends.
-        monotonic: seconds of any clock that does not go back.
+        monotonic: returns the seconds of a monotonic clock.
     """
 
     async def current_queue(request: SendRequest) -> MessageQueue | None:
         plan = plans.table.get(request.prepared.topic)
         if plan is not None and not outbox.pending:
-            with suppress(TianzhouError):  # the send meets the same error, and decides
+            with suppress(TianzhouError):  # the send raises the same error, and handles it
                 plan = await plans.make(request.prepared.topic)
         return wanted_queue(request, plan)
 
@@ -97,7 +97,7 @@ def with_outbox(
                     ) from failure
                 queue = choose_queue(plan.queues, prepared.messages[0], request.selector, request.selector_arg)
             stored = outbox.keep(builder.outbox_entries(prepared, queue), failure)
-        # The messages have their place, so the sends behind them go on and share a write of the store.
+        # The messages have their place, so later sends can continue and share a write of the store.
         await stored
         topic = prepared.messages[0].topic
         return SendResult(SendStatus.KEPT_IN_OUTBOX, prepared.unique_keys, "", queue or MessageQueue(topic, "", -1), -1)

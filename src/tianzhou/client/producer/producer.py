@@ -1,8 +1,8 @@
-"""Sends messages (client.md §4 to §7).
+"""The producer: sends messages (client.md §4 to §7).
 
-The path of one message is short: the topic's queues with address and frame template are at hand, a unique
-id and the few changing header fields are formatted, and the frame joins all others of this loop turn in one
-write. Everything that can go wrong is met off that path, and so is every option that asks for more.
+The path of one message is short. The queues of its topic have addresses and frame templates already. The producer
+formats a unique id and a few header fields, and writes the frame together with all others of this turn of the event
+loop. Failures and all further options are handled outside this path.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
 
 
 class Producer(BaseProducer):
-    """Sends messages to topics; an async context manager.
+    """A producer of messages; an async context manager.
 
-    Any number of tasks may send at the same time: what they send in one turn of the loop shares a write. Its options
-    are those of `tianzhou.client.producer.options.ProducerOptions` and, unless it shares an instance, of
+    Any number of tasks may send at the same time; their sends in one turn of the event loop share a write. The options
+    are those of `tianzhou.client.producer.options.ProducerOptions` and, unless the producer shares an instance, of
     `tianzhou.client.options.ClientOptions`.
     """
 
@@ -45,33 +45,33 @@ class Producer(BaseProducer):
         selector_arg: Any = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Send a message and return where it is stored.
+        """Send a message and return the place where it is stored.
 
-        Without a queue or selector the topic's queues take turns, and a failed attempt is repeated on another
-        broker, `retry_times_when_send_failed` times at most. With either of them there is one attempt, because another
-        queue would break the order wished for. There is no second setting for asynchronous sends as in RocketMQ's
-        Java client (`retryTimesWhenSendAsyncFailed`): every send here is asynchronous, keeps to this one, and a
-        repeated attempt is framed again for the queue it goes to.
+        Without a queue or selector, the topic's queues take turns. A failed attempt is repeated on another broker, at
+        most `retry_times_when_send_failed` times. With a queue or selector there is one attempt, because another queue
+        would break the requested order. RocketMQ's Java client has a second setting for asynchronous sends
+        (`retryTimesWhenSendAsyncFailed`). Here every send is asynchronous and uses this setting, and a repeated attempt
+        is encoded again for its queue.
 
         Args:
             message: the message; it is not changed.
-            queue: the queue it has to go to.
-            selector: chooses the queue, as `tianzhou.client.select_by_hash` does; a message with a
-                `sharding_key` is sent by its hash by default.
-            selector_arg: handed to the selector.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            queue: the queue to send it to.
+            selector: chooses the queue, as `tianzhou.client.select_by_hash` does; by default a message with a
+                `sharding_key` is sent by the hash of this key.
+            selector_arg: argument of the selector.
+            timeout_ms: timeout of all attempts together; by default `send_msg_timeout_ms`.
 
         Raises:
             ClientError: the message, topic or queue cannot be used; nothing was sent.
-            BrokerError: a broker refused it.
-            RemotingError: no broker answered in time; the message may be stored all the same.
-            NotDurable: with `durable`, it is stored, but nobody confirmed in time that it is safe.
+            BrokerError: a broker rejected the message.
+            RemotingError: no broker answered in time; the message may be stored anyway.
+            NotDurable: with `durable`, the message is stored, but no broker confirmed in time that it is safe.
         """
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         if self._is_bare and queue is None and selector is None:
             sent = self._begin(message, limit_ms)
             if sent is not None:
-                # The path of nearly every message; when it fails, `Delivery` goes on from there.
+                # The path of nearly every message. When it fails, `Delivery` continues from there.
                 try:
                     reply = await sent.waiter
                     if type(reply) is SendResult:
@@ -85,7 +85,7 @@ class Producer(BaseProducer):
                 return await self._go_on(sent, limit_ms, failure)
         check_is_message(message)
         batching = self._stack.batching
-        # With an outbox, messages that keep an order do not wait for others: two batches of one queue, or a batch and a
+        # With an outbox, messages with an order do not wait for a batch: two batches of one queue, or a batch and a
         # message that is too large for it, could overtake each other.
         is_ordered = queue is not None or selector is not None or message.sharding_key is not None
         may_wait = not (is_ordered and self._stack.outbox is not None)
@@ -98,7 +98,7 @@ class Producer(BaseProducer):
         return await self._stack.send(SendRequest(prepared, limit_ms, queue, selector, selector_arg))
 
     async def _go_on(self, sent: Sent, limit_ms: float, error: TianzhouError) -> SendResult:
-        """Send a message again whose first attempt has failed."""
+        """Retry a message whose first attempt failed."""
         elapsed_s = max(0, self._now_ms() - sent.born_ms) / 1000
         failed = FailedAttempt(sent.plan, sent.target.queue, self._monotonic() - elapsed_s, error)
         prepared = PreparedMessage(
@@ -126,27 +126,27 @@ class Producer(BaseProducer):
         queue: MessageQueue | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Send a value: a dict, a dataclass, a pydantic model or anything else that becomes JSON, or a text.
+        """Send a value: a dict, a dataclass, a pydantic model or any other value that JSON can represent, or a text.
 
-        Its content type goes with it as the property `content_type`. For batches, transactions and requests make the
-        message by `tianzhou.client.encode_message`.
+        The property `content_type` has its content type. For batches, transactions and requests, create the message
+        with `tianzhou.client.encode_message`.
 
         Args:
-            topic: where it goes.
-            body: the value, see `tianzhou.client.encode_message`; bytes are sent as they are.
-            tags: one tag, by which consumers can select.
-            keys: business keys to find it by later.
+            topic: the topic to send to.
+            body: the value, see `tianzhou.client.encode_message`; bytes are sent unchanged.
+            tags: one tag, by which consumers can select messages.
+            keys: business keys to find the message by later.
             properties: user properties.
             delay_level: 1 to 18 (1 s … 2 h); 0 delivers at once.
-            sharding_key: messages with the same one keep their order.
-            queue: the queue it has to go to.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            sharding_key: messages with the same sharding key preserve their order.
+            queue: the queue to send it to.
+            timeout_ms: timeout of all attempts together; by default `send_msg_timeout_ms`.
 
         Raises:
-            ClientError: the body cannot be encoded, or as of `send`; nothing was sent.
-            BrokerError: a broker refused it.
-            RemotingError: no broker answered in time; the message may be stored all the same.
-            NotDurable: as of `send`.
+            ClientError: the body cannot be encoded, or as in `send`; nothing was sent.
+            BrokerError: a broker rejected the message.
+            RemotingError: no broker answered in time; the message may be stored anyway.
+            NotDurable: as in `send`.
         """
         message = encode_message(
             topic,
@@ -203,13 +203,13 @@ class Producer(BaseProducer):
     ) -> SendResult | list[SendResult]:
         """Send messages of one topic as one request; they get consecutive offsets of one queue.
 
-        With `split` any number of messages are sent, as several requests one after the other, all to one queue.
+        With `split` any number of messages is sent, in several requests one after the other, all to one queue.
         `tianzhou.client.split_batches` divides messages without sending them.
 
         Args:
             messages: the messages, none of them delayed; without `split` together within `max_message_size`.
-            queue: the queue they have to go to. By default the topic's queues take turns.
-            timeout_ms: limit of all attempts of one request; by default `send_msg_timeout_ms`.
+            queue: the queue to send them to. By default the topic's queues take turns.
+            timeout_ms: timeout of all attempts of one request; by default `send_msg_timeout_ms`.
             split: whether the messages are divided into batches below `max_bytes`.
             max_bytes: with `split`, maximum number of bytes of a batch; by default `max_message_size`. RocketMQ's
                 documents recommend 1 MiB.
@@ -218,11 +218,11 @@ class Producer(BaseProducer):
             One result: ids joined by commas, and the first message's offset. With `split` one result for each message.
 
         Raises:
-            ClientError: they cannot travel together, or one of them cannot be sent; nothing was sent.
+            ClientError: the messages cannot be in one batch, or one of them cannot be sent; nothing was sent.
             BatchPartlySent: with `split`, a batch after the first one failed; the error has the results of the batches
                 before it.
-            BrokerError: a broker refused them.
-            RemotingError: no broker answered in time; they may be stored all the same.
+            BrokerError: a broker rejected the messages.
+            RemotingError: no broker answered in time; the messages may be stored anyway.
         """
         if isinstance(messages, Message):
             raise ClientError("send_batch takes several messages and got one; send it with send, or give a list of it")
@@ -253,7 +253,7 @@ class Producer(BaseProducer):
                 ) from error
             results += results_of_messages(result, len(prepared.messages))
             if queue is None and result.queue.broker_name:
-                queue = result.queue  # the order of all messages is that of one queue
+                queue = result.queue  # the order of all messages requires one queue
         return results
 
     async def send_oneway(
@@ -263,13 +263,13 @@ class Producer(BaseProducer):
         selector: QueueSelector | None = None,
         selector_arg: Any = None,
     ) -> None:
-        """Send a message without waiting for, or ever hearing of, its fate.
+        """Send a message without an acknowledgement; its loss is not noticed.
 
         Args:
             message: the message; it is not changed.
-            queue: the queue it has to go to.
+            queue: the queue to send it to.
             selector: chooses the queue.
-            selector_arg: handed to the selector.
+            selector_arg: argument of the selector.
 
         Raises:
             ClientError: the message, topic or queue cannot be used.
@@ -281,16 +281,16 @@ class Producer(BaseProducer):
     async def resend_for_retry(
         self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int, timeout_ms: float
     ) -> SendResult:
-        """Store a message in a group's retry topic as an ordinary one (client.md §13.4).
+        """Store a message in a group's retry topic as a new message (client.md §13.4).
 
-        Consumers do this when a broker would not take the message back.
+        Consumers do this when a broker does not accept a message that is sent back.
 
         Args:
             message: the message, as delivered.
             group: the consumer group.
-            max_reconsume_times: attempts after which it goes to the dead letters.
-            delay_level: when it is delivered again.
-            timeout_ms: limit of all attempts together.
+            max_reconsume_times: number of attempts after which it becomes a dead letter.
+            delay_level: delay level of its next delivery.
+            timeout_ms: timeout of all attempts together.
         """
         prepared = self._builder.retried(
             message, group, max_reconsume_times=max_reconsume_times, delay_level=delay_level
@@ -307,19 +307,19 @@ class Producer(BaseProducer):
         selector: QueueSelector | None = None,
         selector_arg: Any = None,
     ) -> MessageExt:
-        """Send a message and return the reply that one of its consumers sends.
+        """Send a message and return the reply of one of its consumers.
 
         Args:
             message: the request; it is not changed.
-            timeout_ms: for sending and waiting together.
-            queue: the queue it has to go to.
+            timeout_ms: timeout of the send and the reply together.
+            queue: the queue to send it to.
             selector: chooses the queue.
-            selector_arg: handed to the selector.
+            selector_arg: argument of the selector.
 
         Raises:
-            ReplyTimeout: the request was stored, but no reply came in time.
+            ReplyTimeout: the request was stored, but no reply arrived in time.
             ClientError: the message, topic or queue cannot be used; nothing was sent.
-            BrokerError: a broker refused it.
+            BrokerError: a broker rejected the message.
             RemotingError: no broker answered in time.
         """
         started_s = self._monotonic()
@@ -333,7 +333,7 @@ class Producer(BaseProducer):
             },
         )
         plan = await self._plans.make(prepared.topic)
-        # The reply may come through any broker of the cluster, so all of them have to know this client.
+        # Any broker of the cluster may push the reply, so all of them have to know this client.
         for cluster in {broker.cluster for broker in plan.route.broker_datas if broker.cluster}:
             await self._instance.route(names.reply_topic(cluster))
         await self._instance.heartbeats.all(strangers_only=True)
@@ -361,9 +361,9 @@ class Producer(BaseProducer):
         properties: Mapping[str, str] | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Answer a request that was delivered; see `tianzhou.client.create_reply_message`.
+        """Answer a delivered request; see `tianzhou.client.create_reply_message`.
 
-        The reply goes through the broker that stored the request, which knows who waits, and through another only
+        The reply goes to the broker that stored the request, which knows the requester. It goes to another broker only
         when that one fails.
 
         Args:
@@ -372,11 +372,11 @@ class Producer(BaseProducer):
             tags: the reply's tag.
             keys: the reply's keys.
             properties: user properties of the reply.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            timeout_ms: timeout of all attempts together; by default `send_msg_timeout_ms`.
 
         Raises:
-            ReplyError: nobody waits for a reply to this message.
-            BrokerError: the requester is gone, or does not answer.
+            ReplyError: the message is no request, so no client waits for a reply.
+            BrokerError: the requester has disconnected, or does not answer.
             RemotingError: no broker answered in time.
         """
         message = create_reply_message(request, body, tags=tags, keys=keys, properties=properties)

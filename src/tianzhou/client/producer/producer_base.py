@@ -1,4 +1,4 @@
-"""The base of all producers: a member of a producer group, from start to stop, and the layers of a send."""
+"""The base of all producers: a member of a producer group, its start and stop, and the layers of a send."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BaseProducer(GroupClient, Startable):
 
     Raises:
         ClientError: the group's name cannot be used.
-        ConfigError: there is no such option, or one has a value it cannot have.
+        ConfigError: an option is unknown, or its value is not allowed.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BaseProducer(GroupClient, Startable):
         self._stack = SendStack(self._instance, group, options, self._builder, self._plans, self._faults, self._hooks)
         self._state_check: StateCheck | None = None
         self._running = False
-        # What `Producer.send` takes at every message.
+        # Attributes that `Producer.send` reads for every message.
         self._is_bare = self._stack.is_bare
         self._transport = self._stack.transport
         self._timeout_ms = options.limit_ms
@@ -105,11 +105,11 @@ class BaseProducer(GroupClient, Startable):
 
     @property
     def send_limit_ms(self) -> int:
-        """Limit of one send with all its attempts, unless the send has one of its own."""
+        """Timeout of one send with all its attempts, unless the send has one of its own."""
         return self._timeout_ms
 
     async def start(self) -> None:
-        """Get ready to send.
+        """Start the producer.
 
         Raises:
             ClientError: the shared instance has a producer of this group already, or is closed.
@@ -132,7 +132,7 @@ class BaseProducer(GroupClient, Startable):
                 raise
 
     async def stop(self) -> None:
-        """Tell the brokers that this producer is gone, and close what it owns."""
+        """Unregister this producer at the brokers, and close the owned instance."""
         if not self._running:
             if self._owns_instance:
                 await self._instance.close()
@@ -155,7 +155,7 @@ class BaseProducer(GroupClient, Startable):
         return self._stack.outbox.status() if self._stack.outbox is not None else None
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues messages of a topic are sent to.
+        """Return the queues that messages of a topic are sent to.
 
         Raises:
             ClientError: the topic does not exist and cannot be created by sending.
@@ -163,7 +163,7 @@ class BaseProducer(GroupClient, Startable):
         return list((await self._plans.make(self._plans.wire_topic(topic))).queues)
 
     async def send_outside(self, message: Message) -> SendResult:
-        """Send a message whose topic is named as the servers know it, whatever the namespace."""
+        """Send a message whose topic is already the servers' name, without the namespace."""
         prepared = self._builder.single(message)._replace(topic=message.topic)
         return await self._stack.send_without_outbox(SendRequest(prepared, self._timeout_ms))
 
@@ -176,13 +176,13 @@ class BaseProducer(GroupClient, Startable):
 
 
 def trace_dispatcher(instance: ClientInstance, group: str, kind: str, options: TraceOptions) -> TraceDispatcher | None:
-    """A dispatcher of trace records with a producer of its own; None unless `options` ask for trace.
+    """Return a dispatcher of trace records with a producer of its own; None unless `options` enable traces.
 
     Args:
-        instance: the client instance of the producer or consumer that is traced.
-        group: its group, as users know it.
+        instance: client instance of the traced producer or consumer.
+        group: its group, by its users' name.
         kind: `PRODUCE` or `CONSUME`.
-        options: how to trace.
+        options: options of the trace.
     """
     if not options.trace:
         return None
@@ -190,7 +190,7 @@ def trace_dispatcher(instance: ClientInstance, group: str, kind: str, options: T
         trace_group(group, kind),
         instance=instance,
         send_msg_timeout_ms=SEND_TIMEOUT_MS,
-        # Keys may take some space beside the records.
+        # Keys may take some space in addition to the records.
         max_message_size=2 * MAX_MESSAGE_BYTES,
     )
     return TraceDispatcher(instance, group, options, producer)

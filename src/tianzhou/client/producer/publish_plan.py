@@ -1,4 +1,4 @@
-"""Plans of a producer for its sends: per topic the queues, their addresses and frame templates (client.md §5)."""
+"""Send plans of a producer: for each topic its queues, their addresses and frame templates (client.md §5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tianzhou.wire.templates import SendTemplate
 
 
 class PublishTarget(NamedTuple):
-    """A queue, the address of its broker's master (empty while unknown), and how to frame messages for it."""
+    """A queue, the address of its broker's master (empty while unknown), and the template of its frames."""
 
     queue: MessageQueue
     address: str
@@ -25,13 +25,13 @@ class PublishTarget(NamedTuple):
 
 
 class PublishPlan:
-    """The targets of one topic's messages, derived from its route once.
+    """The targets of one topic's messages, derived from its route.
 
     Args:
         route: the topic's route.
-        version: the route table's version when the plan was made.
-        targets: the writable queues, in the order they take turns.
-        start: the first one's index.
+        version: version of the route table when the plan was created.
+        targets: the writable queues, in round-robin order.
+        start: index of the first one.
     """
 
     __slots__ = ("queues", "ring", "route", "targets", "turn", "version")
@@ -43,23 +43,23 @@ class PublishPlan:
         self.queues = list(self.targets)
         self.turn = RoundRobin(start)
         self.ring = targets
-        """The targets in the order they take turns."""
+        """The targets in round-robin order."""
 
     def next_target(self) -> PublishTarget:
-        """The next queue in turn, for first attempts."""
+        """Return the next queue in turn, for first attempts."""
         return self.ring[self.turn.next_index(len(self.ring))]
 
 
 class PublishPlans:
-    """The plans of one producer, made when first needed and again when routes have changed.
+    """The plans of one producer, created at the first use and again after changes of routes.
 
-    Topics are named as the servers know them, inside a namespace too; the queues of a plan as users know them.
+    Topics have the servers' names, also inside a namespace. The queues of a plan have the users' names.
 
     Args:
         instance: knows the routes, and the namespace.
-        group: the producer group, as the servers know it.
-        options: what a topic is made like that does not exist.
-        check_usable: raises while its owner cannot send.
+        group: the producer group, by the servers' name.
+        options: they have the values for creating a topic.
+        check_usable: raises while the producer cannot send.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class PublishPlans:
         self._default_queue_nums = options.default_topic_queue_nums
         self._check_usable = check_usable
         self.table: dict[str, PublishPlan] = {}
-        """Plans by topic; valid are those of the route table's present version."""
+        """Plans by topic. A plan is valid while it has the route table's present version."""
 
     def wire_topic(self, topic: str) -> str:
-        """A topic as the servers know it."""
+        """Return a topic by the servers' name."""
         return wrap(self._instance.namespace, topic)
 
     async def make(self, topic: str) -> PublishPlan:
-        """The valid plan of a topic, named as the servers know it.
+        """Return the valid plan of a topic, by the servers' name.
 
         Raises:
-            ClientError: the owner cannot send.
+            ClientError: the producer cannot send.
             NoWritableQueue: the topic has no queue that can be written now.
             TopicUnavailable: the topic does not exist, and no broker creates it.
         """
@@ -109,7 +109,7 @@ class PublishPlans:
         users_topic = unwrap(self._instance.namespace, topic)
         queues = publish_queues(users_topic, route)
         if not queues:
-            routes.forget(topic)  # so that the next send asks again
+            routes.forget(topic)  # so that the next send requests the route again
             raise NoWritableQueue(
                 f"topic {topic} has no queue that can be written now; check its permission and that its brokers have "
                 "a master"
@@ -120,11 +120,11 @@ class PublishPlans:
         return plan
 
     def target(self, queue: MessageQueue, topic: str) -> PublishTarget:
-        """The target of messages to a queue.
+        """Return the target of messages to a queue.
 
         Args:
             queue: the queue.
-            topic: its topic as the servers know it.
+            topic: its topic, by the servers' name.
         """
         master = self._instance.routes.master(queue.broker_name)
         return PublishTarget(

@@ -1,4 +1,4 @@
-"""The layer that keeps a producer within its own rate: a send waits for its tokens (docs/adr/0031)."""
+"""The layer that limits a producer to its own rate: a send waits for its tokens (docs/adr/0031)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class SendRate:
     """The tokens of a producer. Sends get them first come, first served.
 
     Args:
-        options: of the producer.
-        monotonic: seconds of a clock.
+        options: the producer's options.
+        monotonic: returns the seconds of a clock.
     """
 
     def __init__(self, options: ProducerOptions, monotonic: Callable[[], float]) -> None:
@@ -29,14 +29,14 @@ class SendRate:
         self._bytes = bucket(options.send_rate_bytes, options.send_burst_bytes, monotonic())
 
     async def acquire(self, request: SendRequest, limit_ms: float) -> float:
-        """Return once a send has its tokens, with the milliseconds that it waited.
+        """Wait until a send has its tokens, and return the milliseconds that it waited.
 
         Args:
             request: the send.
             limit_ms: maximum number of milliseconds to wait.
 
         Raises:
-            RateLimited: the tokens were not there in time; the send took none.
+            RateLimited: the tokens would not be free in time; the send took none.
         """
         prepared, now_s = request.prepared, self._monotonic()
         count, size = max(len(prepared.messages), 1), len(prepared.body)
@@ -47,7 +47,7 @@ class SendRate:
                 one.take(amount)
             return 0.0
         if wait_s * 1000 >= limit_ms:
-            # The caller waits all the same: one that tries again at once would keep a processor busy.
+            # Wait before raising, because a caller that retries at once would use a whole processor.
             await asyncio.sleep(limit_ms / 1000)
             raise RateLimited(
                 f"nothing was sent: {self._described()} left no room for a send to topic {prepared.topic} within "
@@ -79,18 +79,18 @@ def bucket(rate: float | None, burst: float | None, now_s: float) -> TokenBucket
 def with_rate(
     send: Callable[[SendRequest], Awaitable[T]], rate: SendRate, *, unlimited: bool = False
 ) -> Callable[[SendRequest], Awaitable[T]]:
-    """A layer that waits for the tokens of a send first; the wait counts to the limit of the send.
+    """Return a layer that waits for the tokens of a send first; the wait counts to the timeout of the send.
 
     Args:
         send: the layer below.
         rate: the tokens.
-        unlimited: whether a send waits for as long as its tokens take, and has its whole limit afterwards.
+        unlimited: whether a send waits as long as necessary, and has its whole timeout afterwards.
     """
 
     async def send_in_turn(request: SendRequest) -> T:
         waited_ms = await rate.acquire(request, inf if unlimited else request.timeout_ms)
         if waited_ms and not unlimited:
-            # The tokens came in time, so the send is tried however little time is left.
+            # The tokens came in time, so try the send even if little time is left.
             request = request._replace(timeout_ms=max(request.timeout_ms - waited_ms, 1.0))
         return await send(request)
 

@@ -13,25 +13,25 @@ from tianzhou.remoting.callbacks import failure_of
 from tianzhou.wire.hashing import java_hash
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
-"""Chooses one of the writable queues for a message; the third argument is what the caller gave with it."""
+"""Function that chooses a queue for a message. Its third argument is the caller's `selector_arg`."""
 
 
 class Rng(Protocol):
-    """The part of `random.Random` that choices here need."""
+    """The part of `random.Random` that selectors need."""
 
     def randrange(self, start: int, /) -> int:
-        """An integer from 0 up to, and without, `start`."""
+        """Return an integer from 0 up to, and without, `start`."""
         ...
 
 
 class RoundRobin:
-    """Takes the queues in turn, each topic with its own counter.
+    """Round robin over queues; each topic has its own counter.
 
     Args:
-        start: the first index; random, so that many producers do not march in step.
+        start: the first index; random, so that many producers do not use the same queues at the same time.
 
     Attributes:
-        index: the last one that was taken; it only grows.
+        index: the last used index; it only grows.
     """
 
     __slots__ = ("index",)
@@ -40,7 +40,7 @@ class RoundRobin:
         self.index = start - 1
 
     def next_index(self, count: int) -> int:
-        """The next of `count` indices."""
+        """Return the next of `count` indices."""
         self.index = index = self.index + 1
         return index % count
 
@@ -52,15 +52,15 @@ class RoundRobin:
         now_ms: float = 0,
         times: AnswerTimes | None = None,
     ) -> MessageQueue:
-        """The next queue, preferably not on a broker that has just failed.
+        """Return the next queue, if possible not on a broker that has just failed.
 
         Args:
             queues: the writable queues, at least one.
-            avoid_broker: the broker the last attempt failed on; it is taken only when there is no other.
-            faults: what is known about slow brokers, when fault avoidance is on.
-            now_ms: the present, for the faults and times.
-            times: with `queue_selector="latency"`, mean times of brokers' answers: of the queues above, those of the
-                fastest broker take turns.
+            avoid_broker: the broker of the last failed attempt; it is chosen only when there is no other.
+            faults: known faults of brokers, when fault avoidance is enabled.
+            now_ms: present time, for the faults and times.
+            times: with `queue_selector="latency"`, mean answer times of brokers. The suitable queues of the fastest
+                broker take turns.
 
         Raises:
             ClientError: there is no queue.
@@ -86,12 +86,14 @@ class RoundRobin:
 
 
 def select_by_hash(queues: Sequence[MessageQueue], message: Message, key: Any) -> MessageQueue:
-    """Equal keys go to the same queue while the set of queues stays: RocketMQ's SelectMessageQueueByHash.
+    """Return the queue for the hash of a key: RocketMQ's SelectMessageQueueByHash.
+
+    Equal keys go to the same queue while the set of queues does not change.
 
     Args:
         queues: the writable queues.
         message: the message; its `sharding_key` is used when `key` is None.
-        key: anything; hashed as the Java string of its text, integers as Java's Integer or Long.
+        key: any value; the hash is that of its text as a Java string, for integers that of Java's Integer or Long.
 
     Raises:
         ClientError: there is neither a key nor a sharding key.
@@ -111,12 +113,12 @@ def _java_int_hash(number: int) -> int:
 
 
 def _java_remainder(value: int, count: int) -> int:
-    # Java's % takes the sign of the dividend; Python's that of the divisor.
+    # Java's % has the sign of the dividend, Python's that of the divisor.
     return value % count if value >= 0 else -(-value % count)
 
 
 def select_at_random(rng: Rng) -> QueueSelector:
-    """A selector that takes any queue with equal chance: RocketMQ's SelectMessageQueueByRandom."""
+    """Return a selector that chooses all queues with equal probability: RocketMQ's SelectMessageQueueByRandom."""
 
     def select(queues: Sequence[MessageQueue], message: Message, key: Any) -> MessageQueue:
         return queues[rng.randrange(len(queues))]
@@ -127,10 +129,10 @@ def select_at_random(rng: Rng) -> QueueSelector:
 def choose_queue(
     queues: Sequence[MessageQueue], message: Message, selector: QueueSelector | None, selector_arg: Any
 ) -> MessageQueue | None:
-    """The queue a selector or the message's sharding key chooses; None without either.
+    """Return the queue for a selector or the message's sharding key; None without both.
 
     Raises:
-        ClientError: the selector raised, or returned no queue.
+        ClientError: the selector raised an error, or returned no queue.
     """
     if selector is None:
         if message.sharding_key is None:

@@ -1,6 +1,6 @@
-"""Classification of failed sends: whether time cures the failure (docs/howto/outbox.md). Pure.
+"""Classification of failed sends: whether a later attempt can succeed (docs/howto/outbox.md). Pure.
 
-The outbox and the rounds of `Producer(durable=True)` decide by this table.
+The outbox and the rounds of `Producer(durable=True)` use this table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FailureKind(Enum):
     Attributes:
         TEMPORARY: the state of the cluster is the cause, and the same message is accepted later.
         UNCERTAIN: the broker reports a defect without its cause, so later attempts may succeed.
-        PERMANENT: the message, its sender's rights or the sender's call is the cause.
+        PERMANENT: the message, its sender's permissions or the sender's call is the cause.
     """
 
     TEMPORARY = "temporary"
@@ -52,7 +52,7 @@ TEMPORARY_REMARKS: Final = (
     (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"),
     (ResponseCode.NO_PERMISSION, "sending message is forbidden"),
 )
-"""Codes and parts of remarks of temporary failures: a slave is away, or an operator has closed a broker or a topic.
+"""Codes and parts of remarks of temporary failures: a slave is missing, or an operator closed a broker or a topic.
 
 Brokers of RocketMQ 4.x and 5.x have the same remarks (broker.md §4.1).
 """

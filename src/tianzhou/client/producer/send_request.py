@@ -1,4 +1,4 @@
-"""A send as it goes down a producer's stack: a message made ready, its destination and its limit (client.md §5)."""
+"""A send on its way through a producer's layers: a prepared message, its target and its timeout (client.md §5)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class PreparedMessage(NamedTuple):
-    """A message, or a batch of them, ready to be framed for whatever queue it goes to.
+    """A message, or a batch, that is ready to be encoded for any queue.
 
     Attributes:
-        topic: its topic as the servers know it.
+        topic: its topic, by the servers' name.
         code: `SINGLE`, `BATCH` or `REPLY`.
-        unique_keys: its unique key; of a batch all, joined by commas.
-        born_ms: when it was made.
+        unique_keys: its unique key; for a batch, all keys joined by commas.
+        born_ms: its creation time.
         flag: the user's flag.
         sys_flag: bits of wire.md §4.4.
-        properties: as text of the frame's JSON.
-        body: as sent, so compressed already; of a batch its encoding.
-        reconsume_times: of messages sent to a retry topic.
-        max_reconsume_times: of messages sent to a retry topic.
-        messages: what it was made of.
-        kind: what it is.
-        stamped: what stamp hooks have added to each of the messages.
+        properties: property string as JSON text.
+        body: the body as sent: compressed if `sys_flag` has that bit; for a batch its encoding.
+        reconsume_times: number of retries of a message to a retry topic.
+        max_reconsume_times: maximum retries of a message to a retry topic.
+        messages: the sender's messages.
+        kind: kind of the message.
+        stamped: properties that stamp hooks added to each of the messages.
     """
 
     topic: str
@@ -50,14 +50,14 @@ class PreparedMessage(NamedTuple):
 
 
 class SendRequest(NamedTuple):
-    """A send as one layer hands it to the next.
+    """A send, as one layer passes it to the next.
 
     Attributes:
-        prepared: what is sent.
-        timeout_ms: limit of all attempts together, waiting for room included.
-        queue: the queue it has to go to, None for any.
-        selector: chooses the queue when none is given.
-        selector_arg: handed to the selector.
+        prepared: the prepared message.
+        timeout_ms: timeout of all attempts together, including the wait for room.
+        queue: the queue to send it to; None for any.
+        selector: chooses the queue when `queue` is None.
+        selector_arg: argument of the selector.
     """
 
     prepared: PreparedMessage
@@ -68,4 +68,4 @@ class SendRequest(NamedTuple):
 
 
 Layer: TypeAlias = Callable[[SendRequest], Awaitable[SendResult]]
-"""Sends, by itself or with the layers below it."""
+"""Function that sends a message, together with the layers below it."""

@@ -1,8 +1,8 @@
-"""The layers of a send, put together once from a producer's options (client.md §5, §6).
+"""The layers of a send, built once from a producer's options (client.md §5, §6).
 
-From the top: the outbox, back-pressure, the producer's own rate, durability, the choice of queues with repetition,
-hooks, the transport. What the options do not ask for is not there. Automatic batching is above all of them: it makes
-one send of several.
+From the top: the outbox, back-pressure, the producer's own rate, durability, the choice of queues with retries, hooks,
+and the transport. Layers that the options do not enable are missing. Automatic batching is above all layers: it
+combines several sends into one.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
 
 
 class SendStack:
-    """A producer's layers, each entered where a kind of send begins.
+    """A producer's layers; each kind of send enters at its own layer.
 
     Args:
         instance: reaches the brokers.
-        group: the producer group, as users know it.
-        options: of the producer.
-        builder: makes what is sent.
+        group: the producer group, by its users' name.
+        options: the producer's options.
+        builder: prepares messages.
         plans: the queues of each topic.
-        faults: what is known about slow brokers.
-        hooks: what is called around each attempt.
+        faults: known faults of brokers.
+        hooks: called before and after each attempt.
 
     Attributes:
         transport: the lowest layer: one attempt to one queue.
-        attempt: the same with the hooks, if there are any.
-        delivery: above it, the choice of queues and repetition.
-        send_without_outbox: above that, back-pressure; for what must not be sent later.
-        send: all of it, with the outbox on top.
+        attempt: the transport with the hooks, if there are any.
+        delivery: the layer above `attempt`: the choice of queues and retries.
+        send_without_outbox: the layers up to back-pressure, for messages that must not be sent later.
+        send: all layers, with the outbox on top.
         send_oneway: delivery of one-way sends, with the outbox on top.
-        batching: collects messages that may wait; None when none do.
-        outbox: where messages wait that no broker takes; None without one.
-        is_bare: whether no option asks for more than a first attempt and, when that fails, repetition.
+        batching: collects messages that may wait; None without automatic batching.
+        outbox: stores messages that no broker accepts; None without one.
+        is_bare: whether the options need only a first attempt and, after its failure, retries.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class SendStack:
         return await self.send(SendRequest(prepared, self._timeout_ms, queue))
 
     async def _send_entries(self, entries: Sequence[OutboxEntry]) -> SendResult:
-        """Send entries of the outbox; those of one sharding key go to the queue of its hash also as a batch."""
+        """Send entries of the outbox. Also a batch of one sharding key goes to the queue of the key's hash."""
         prepared = self._builder.from_outbox(entries)
         selector = select_by_hash if prepared.messages[0].sharding_key is not None else None
         return await self._outbox_sends(SendRequest(prepared, self._timeout_ms, entries[0].queue, selector))

@@ -1,4 +1,4 @@
-"""Messages that are delivered if, and only if, a local transaction commits (client.md §7.3, wire.md §7.7)."""
+"""Messages that are delivered only if a local transaction commits (client.md §7.3, wire.md §7.7)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from tianzhou.wire.ids import parse_offset_msg_id
 _log = logging.getLogger(__name__)
 
 LocalTransaction: TypeAlias = Callable[[Message, Any], "TransactionState | Awaitable[TransactionState | None] | None"]
-"""Does the local work of a message; a check later gets the same `message.transaction_id`."""
+"""Function that runs the local transaction of a message; a check later gets the same `message.transaction_id`."""
 
 Check: TypeAlias = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState | None] | None"]
-"""Says what became of the local transaction `message.transaction_id`."""
+"""Function that returns the state of the local transaction `message.transaction_id`."""
 
 
 def _log_refusal(context: EndTransactionContext, answer: Command) -> None:
-    """Log that a broker refuses the end of a transaction, so that the message is not delivered."""
+    """Log that a broker rejected the end of a transaction, so that the message is not delivered."""
     if answer.code != ResponseCode.SUCCESS:
         _log.error(
             "broker %s refuses to end transaction %s of group %s as %s: [%d] %s; the message to %s is not delivered",
@@ -59,11 +59,11 @@ def _log_refusal(context: EndTransactionContext, answer: Command) -> None:
 
 
 class StoredHalf(NamedTuple):
-    """A message that is stored, and not to be delivered yet.
+    """A half message: it is stored, but not delivered yet.
 
     Attributes:
-        message: what the local transaction is given.
-        result: where it is stored.
+        message: the message for the local transaction.
+        result: the result of storing it.
     """
 
     message: Message
@@ -71,28 +71,28 @@ class StoredHalf(NamedTuple):
 
     @property
     def is_safe(self) -> bool:
-        """Whether the local transaction may run; when flush or replicas were not confirmed it may not."""
+        """Whether the local transaction may run; it may not when flush or replicas were not confirmed."""
         return self.result.status is SendStatus.SEND_OK
 
 
 class TransactionProducer(Producer):
     """A producer whose messages can be bound to local transactions.
 
-        async def state(message):                      # called when the answer got lost
+        async def state(message):                      # called when the answer was lost
             return TransactionState.COMMIT if await paid(message.transaction_id) else TransactionState.ROLLBACK
 
         async with TransactionProducer("orders", "localhost:9876", check=state) as producer:
             await producer.send_in_transaction(Message("paid", b"…"), pay, order)
 
     Args:
-        group: the producer group; brokers ask any of its members, so all of them have to be able to answer.
+        group: the producer group. Brokers send checks to any of its members, so all of them have to be able to answer.
         namesrv_addr: name servers, see `ClientInstance`.
-        check: says what became of a transaction, see `Check`; sync ones run in threads.
-        check_concurrency: how many checks run at the same time.
-        check_request_hold_max: most checks that wait; those above are dropped, and repeated by the broker.
-        end_transaction_hooks: called around each END_TRANSACTION, see `tianzhou.client.hooks`.
+        check: returns the state of a transaction, see `Check`; sync functions run in threads.
+        check_concurrency: maximum number of checks that run at the same time.
+        check_request_hold_max: maximum number of waiting checks; the broker repeats checks that are dropped.
+        end_transaction_hooks: called before and after each END_TRANSACTION, see `tianzhou.client.hooks`.
         instance: an instance to share; by default the producer owns one.
-        keywords: as of `Producer`.
+        keywords: as in `Producer`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class TransactionProducer(Producer):
         self._executor: ThreadPoolExecutor | None = None
 
     async def start(self) -> None:
-        """Get ready to send, and to answer checks; see `Producer.start`."""
+        """Start the producer, and the answers to checks; see `Producer.start`."""
         await super().start()
         if not self._workers:
             self._workers = [
@@ -132,7 +132,7 @@ class TransactionProducer(Producer):
             ]
 
     async def stop(self) -> None:
-        """Let running checks end with their next wait, and stop as a `Producer`."""
+        """Cancel the tasks that answer checks, and stop as a `Producer`."""
         for worker in self._workers:
             worker.cancel()
         self._workers = []
@@ -146,19 +146,19 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, execute: LocalTransaction, arg: Any = None
     ) -> TransactionSendResult:
-        """Store a message, run a local transaction, and have the message delivered if that commits.
+        """Store a message, run a local transaction, and deliver the message if the transaction commits.
 
-        When the local transaction raises, returns None, or this process dies, the broker asks `check` later.
+        When the local transaction raises, returns None, or this process dies, the broker calls `check` later.
 
         Args:
             message: the message; it is not changed. A delay level does not apply and is dropped.
-            execute: the local transaction, see `LocalTransaction`; a sync one runs in a thread. It does not run
-                when the broker could not promise that the message is safe; the message is rolled back then.
-            arg: handed to it.
+            execute: the local transaction, see `LocalTransaction`; a sync function runs in a thread. It does not run
+                when the broker could not confirm that the message is safe; the message is rolled back then.
+            arg: argument of `execute`.
 
         Raises:
             ClientError: the message cannot be sent; nothing was sent.
-            BrokerError: a broker refused it.
+            BrokerError: a broker rejected the message.
             RemotingError: no broker answered in time; the local transaction did not run.
         """
         half = await self.prepare(message)
@@ -166,13 +166,13 @@ class TransactionProducer(Producer):
         if half.is_safe:
             try:
                 state = await self._call(execute, half.message, arg)
-            except Exception as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks later
+            except Exception as error:  # noqa: BLE001 - after any error of the user's code the broker checks later
                 _log.warning("the local transaction %s failed; its state is unknown", half.result.msg_id, exc_info=True)
                 state, failure = TransactionState.UNKNOWN, error
         return await self.conclude(half, state, failure)
 
     async def prepare(self, message: Message) -> StoredHalf:
-        """Store a message that is not delivered yet: the first half of `send_in_transaction`."""
+        """Store a half message: the first part of `send_in_transaction`."""
         check_is_message(message)
         half = replace(message, delay_level=0, properties={**message.properties})
         half.properties.pop(names.DELAY, None)
@@ -187,7 +187,7 @@ class TransactionProducer(Producer):
     async def conclude(
         self, half: StoredHalf, state: TransactionState, failure: BaseException | None = None
     ) -> TransactionSendResult:
-        """Tell the broker how a local transaction ended: the second half of `send_in_transaction`."""
+        """Send the state of a local transaction to the broker: the second part of `send_in_transaction`."""
         result = half.result
         remark = None if failure is None else f"executeLocalTransactionBranch exception: {_described(failure)}"
         broker_name = result.queue.broker_name
@@ -224,7 +224,7 @@ class TransactionProducer(Producer):
             question = await self._questions.get()
             try:
                 await self._answer_question(question)
-            except Exception:  # noqa: BLE001 - one bad question must not end the answering of others
+            except Exception:  # noqa: BLE001 - one bad check must not end the answers to others
                 _log.warning("transaction %s cannot be answered", question.message.msg_id, exc_info=True)
 
     async def _answer_question(self, question: StateQuestion) -> None:
@@ -232,7 +232,7 @@ class TransactionProducer(Producer):
         remark = None
         try:
             state = await self._call(self._check, message)
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks again
+        except Exception as error:  # noqa: BLE001 - after any error of the user's code the broker checks again
             _log.warning("the check of transaction %s failed", message.transaction_id, exc_info=True)
             state = TransactionState.UNKNOWN
             remark = f"checkLocalTransactionState Exception: {_described(error)}"
@@ -260,7 +260,7 @@ class TransactionProducer(Producer):
     ) -> Command:
         request = rpc.request(
             RequestCode.END_TRANSACTION,
-            # A check names the half topic; what Apache's broker checks permissions of is the real one.
+            # A check names the half topic. Apache's broker checks the permissions of the real one.
             topic=self._plans.wire_topic(context.message.topic),
             producer_group=self._wire_group,
             tran_state_table_offset=half_queue_offset,
@@ -294,10 +294,10 @@ class TransactionProducer(Producer):
 
 
 def as_state(outcome: object, function: object) -> TransactionState:
-    """The state that user code returned.
+    """Return the state that user code returned; UNKNOWN for None.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value is no state.
     """
     if outcome is None:
         return TransactionState.UNKNOWN

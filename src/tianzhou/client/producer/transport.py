@@ -1,4 +1,4 @@
-"""The lowest layer of a send: one attempt, as a frame to one queue's broker, and the hooks around it (client.md §5)."""
+"""The lowest layer of a send: one attempt, as a frame to one queue's broker, with its hooks (client.md §5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUSES = {status.value: status for status in SendStatus}
 
 
 class Transport:
-    """Sends to one queue, once.
+    """Sender that makes one attempt to one queue.
 
     Args:
         instance: reaches the brokers.
@@ -37,8 +37,8 @@ class Transport:
 
         Raises:
             ClientError: the broker has no master.
-            BrokerError: the broker refused it.
-            RemotingError: there was no answer.
+            BrokerError: the broker rejected the message.
+            RemotingError: no answer arrived.
         """
         if not target.address:
             target = await self.located(target, prepared.topic)
@@ -63,7 +63,7 @@ class Transport:
 
         Args:
             target: the queue.
-            topic: its topic as the servers know it.
+            topic: its topic, by the servers' name.
 
         Raises:
             ClientError: the broker has no master now.
@@ -77,7 +77,7 @@ class Transport:
         """The result in a broker's reply.
 
         Raises:
-            BrokerError: the message was refused.
+            BrokerError: the broker rejected the message.
         """
         status = _STATUSES.get(reply.code)
         if status is None:
@@ -92,12 +92,12 @@ class Transport:
 
 
 class HookedTransport:
-    """A transport with the user's hooks around each attempt.
+    """A transport that calls the user's hooks before and after each attempt.
 
     Args:
-        transport: sends.
-        group: the producer group, as users know it.
-        hooks: what the user wants to be called.
+        transport: the transport that sends.
+        group: the producer group, by its users' name.
+        hooks: the user's hooks.
     """
 
     def __init__(self, transport: Transport, group: str, hooks: Hooks) -> None:
@@ -132,7 +132,7 @@ class HookedTransport:
 
 
 class _Observed:
-    """Inside the block an attempt is made, with the hooks before and after it."""
+    """A block in which an attempt is made; it calls the hooks before and after it."""
 
     __slots__ = ("_afters", "_context", "_hooks")
 

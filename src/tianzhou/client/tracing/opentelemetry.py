@@ -1,13 +1,13 @@
-"""OpenTelemetry: spans of sends and of consumption, joined across processes (docs/howto/tracing.md).
+"""OpenTelemetry: spans of sends and of consumption, connected across processes (docs/howto/tracing.md).
 
     spans = Spans()
     producer = Producer("shop", namesrv, stamp_hooks=[spans.on_message], send_hooks=[spans.on_send])
     consumer = PushConsumer("billing", namesrv, consume_hooks=[spans.on_consume])
 
-The context travels in the messages' properties in the form of the configured propagator, `traceparent` by default,
-so that consumers in other languages can take it up. Names and attributes are those of OpenTelemetry's
-conventions for messaging. Needs the package `opentelemetry-api` (`pip install tianzhou[otel]`); where spans go is the
-matter of its SDK.
+The messages' properties contain the context in the form of the configured propagator, `traceparent` by default, so that
+consumers in other languages can continue it. Names and attributes follow OpenTelemetry's conventions for messaging. It
+needs the package `opentelemetry-api` (`pip install tianzhou[otel]`). The program's OpenTelemetry SDK configures the
+export of spans.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _here: ContextVar[object] = ContextVar("tianzhou_spans", default=None)
 
 
 class Spans:
-    """Hooks that make spans.
+    """Hooks that create spans.
 
-    A message's own span is made when it is about to be sent; it is the parent of whatever its consumers do. Each
-    attempt to send it has a span beside it, each call of a handler one below it. A handler of several messages has one
-    span, with links to the messages' own.
+    A message gets its own span before its first attempt; this span is the parent of its consumers' spans. Each attempt
+    to send it has a separate span, and each call of a handler has a child span. A handler call with several messages
+    has one span, with links to the messages' own spans.
 
     Args:
-        tracer_provider: makes the tracer; by default the global one.
-        propagator: writes contexts into messages and reads them; by default the global one.
+        tracer_provider: provider of the tracer; by default the global one.
+        propagator: writes contexts to messages and reads them; by default the global one.
 
     Raises:
         ConfigError: the package `opentelemetry-api` is not installed.
@@ -62,7 +62,7 @@ class Spans:
         self._propagator = propagator or propagate.get_global_textmap()
 
     def on_message(self, message: Message, unique_key: str) -> dict[str, str]:
-        """A stamp hook: makes the message's own span, and gives the context that travels with it."""
+        """Create the message's own span, and return the properties with its context; a stamp hook."""
         span = self._tracer.start_span(
             f"create {message.topic}",
             kind=self._trace.SpanKind.PRODUCER,
@@ -74,7 +74,7 @@ class Spans:
         return carrier
 
     def on_send(self, context: SendContext) -> Callable[[SendContext], None]:
-        """A send hook: a span for each attempt."""
+        """Create a span for an attempt; a send hook."""
         topic = context.queue.topic
         attributes = _about("send", topic) | {
             "messaging.client.group": context.group,
@@ -100,7 +100,7 @@ class Spans:
         return after
 
     def on_consume(self, call: HandlerCall) -> Callable[[HandlerCall], None]:
-        """A consume hook: a span for each call of a handler, which is the current one inside of it."""
+        """Create a span for a call of a handler, which is the current span during the call; a consume hook."""
         topic = call.messages[0].topic
         attributes = _about("process", topic) | {
             "messaging.consumer.group.name": call.group,
@@ -124,7 +124,7 @@ class Spans:
         _here.set(mark)
 
         def after(call: HandlerCall) -> None:
-            if _here.get() is mark:  # what iteration gives out may end in another task than it began in
+            if _here.get() is mark:  # a message of an iteration may end in another task than it began in
                 self._context.detach(token)
             outcome = call.outcome.name if call.outcome is not None else "FAILED"
             span.set_attribute("messaging.rocketmq.consume_result", outcome)
@@ -137,7 +137,7 @@ class Spans:
         return after
 
     def on_end_transaction(self, context: EndTransactionContext) -> Callable[[EndTransactionContext], None]:
-        """An end-of-transaction hook: a span for each end, below the message's own of a check."""
+        """Create a span for a transaction's end, after a check below the message's own; an end-of-transaction hook."""
         message = context.message
         parent = self._propagator.extract(message.properties) if isinstance(message, MessageExt) else None
         span = self._tracer.start_span(

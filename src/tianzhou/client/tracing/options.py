@@ -11,13 +11,13 @@ ACCESS_CHANNELS = ("LOCAL", "CLOUD")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
-    """How sends or calls of handlers are noted, see `tianzhou.client.tracing.trace`.
+    """Options of the trace of sends and handler calls, see `tianzhou.client.tracing.trace`.
 
     Args:
-        trace: whether they are noted at all.
-        trace_topic: where the records go; by default `RMQ_SYS_TRACE_TOPIC`.
-        trace_msg_batch_num: most sends or calls noted in one message; above 20 is 20.
-        access_channel: `LOCAL`, or `CLOUD` for the form and topics of the cloud service.
+        trace: whether sends and handler calls are traced.
+        trace_topic: topic of the records; by default `RMQ_SYS_TRACE_TOPIC`.
+        trace_msg_batch_num: maximum number of sends or calls in one trace message; values above 20 mean 20.
+        access_channel: `LOCAL`, or `CLOUD` for the format and topics of the cloud service.
 
     Raises:
         ConfigError: a value is out of its range.

@@ -5,8 +5,8 @@
     consumer = PushConsumer("billing", namesrv, consume_hooks=[metrics.on_consume])
     prometheus_client.start_http_server(8000)
 
-Names are those of RocketMQ 5's clients. Needs the package `prometheus-client` (`pip install tianzhou[metrics]`); how
-the program shows its registry is its own matter.
+Names are those of RocketMQ 5's clients. It needs the package `prometheus-client` (`pip install tianzhou[metrics]`). The
+program itself exports its registry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tianzhou.client.hooks import HandlerCall, SendContext
 from tianzhou.errors import ConfigError
 
 MOST_SERIES: Final = 1_000
-"""Pairs of topic and group that have series of their own; further ones share those of the topic `other`."""
+"""Maximum pairs of topic and group with their own series; further ones share the series of the topic `other`."""
 _SEND_MS: Final = (1, 5, 10, 20, 50, 200, 500)
 _DELIVERY_MS: Final = _SEND_MS
 _PROCESS_MS: Final = (1, 5, 10, 100, 1_000, 10_000, 60_000)
@@ -28,11 +28,11 @@ _CPU_MS: Final = (0.1, 0.5, 1, 2, 5, 10, 50, 100, 1_000, 10_000)
 
 
 class ClientMetrics:
-    """Hooks that count and time; times are milliseconds.
+    """Hooks that count messages and measure times; times are milliseconds.
 
     Args:
-        registry: where the histograms are registered; by default the package's global one. Two of this class cannot
-            share a registry: one serves all producers and consumers of a program.
+        registry: registry of the histograms; by default the package's global one. Two objects of this class cannot
+            share a registry: one object serves all producers and consumers of a program.
 
     Raises:
         ConfigError: the package `prometheus-client` is not installed.
@@ -70,7 +70,7 @@ class ClientMetrics:
         self._known: set[tuple[str, str]] = set()
 
     def on_send(self, context: SendContext) -> Callable[[SendContext], None]:
-        """A send hook: the time and the outcome of each attempt."""
+        """Observe the time and the outcome of an attempt; a send hook."""
         began = time.monotonic()
 
         def after(context: SendContext) -> None:
@@ -81,7 +81,7 @@ class ClientMetrics:
         return after
 
     def on_consume(self, call: HandlerCall) -> Callable[[HandlerCall], None]:
-        """A consume hook: how late messages are, how long the handler takes, its processor time, and how it ends."""
+        """Observe the messages' latency, and the handler's duration, processor time and outcome; a consume hook."""
         place, now_ms = self._place(call.queue.topic, call.group), time.time() * 1000
         for message in call.messages:
             self._deliveries.labels(*place).observe(max(now_ms - message.store_timestamp, 0))

@@ -1,7 +1,7 @@
-"""Message trace: what was sent and consumed, when and how it went, as messages of a topic of its own (client.md §20.2).
+"""Message trace: records of sends and handler calls, as messages of a trace topic (client.md §20.2).
 
-`TraceDispatcher` makes hooks that note records, and sends them in the background. It never waits for the producer or
-consumer it belongs to and never lets it wait: what cannot be sent, or does not fit any more, is dropped.
+`TraceDispatcher` has hooks that collect records, and sends these in the background. Neither waits for the other:
+records that cannot be sent, or that exceed the limit of waiting records, are dropped.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _log = logging.getLogger(__name__)
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
 CLOUD_TOPIC_PREFIX = "rmq_sys_TRACE_DATA_"
 MOST_WAITING = 2_048
-"""Contexts above this are dropped."""
+"""Maximum number of waiting contexts; further ones are dropped."""
 MOST_PER_FLUSH = 20
 FLUSH_EVERY_S = 5.0
 SEND_TIMEOUT_MS = 5_000
 MAX_MESSAGE_BYTES = 128_000
 LAST_FLUSH_S = 5.0
-"""Limit in seconds for the last records when a dispatcher stops."""
+"""Timeout in seconds for sending the last records when a dispatcher stops."""
 
 _serial = itertools.count(1)
 
 
 class _Entry(NamedTuple):
-    """Records that belong together, and what they are found by."""
+    """Records of one event, and the keys to find them by."""
 
     data_topic: str
     trace_topic: str
@@ -52,26 +52,26 @@ class TraceProducer(Protocol):
     """The producer that sends the records of a dispatcher."""
 
     async def start(self) -> None:
-        """Get ready."""
+        """Start the producer."""
         ...
 
     async def send_outside(self, message: Message) -> SendResult:
-        """Send a message whose topic is named as the servers know it, whatever the namespace."""
+        """Send a message whose topic is already the servers' name, without the namespace."""
         ...
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the producer."""
         ...
 
 
 class TraceDispatcher:
-    """Notes what happens and sends it.
+    """Collector and sender of trace records.
 
     Args:
         instance: the client instance of the producer or consumer.
-        group: its group, as users know it.
-        options: how to trace.
-        producer: sends the records, and belongs to the dispatcher.
+        group: its group, by its users' name.
+        options: the options of the trace.
+        producer: sends the records; the dispatcher owns it.
     """
 
     def __init__(self, instance: ClientInstance, group: str, options: TraceOptions, producer: TraceProducer) -> None:
@@ -86,14 +86,14 @@ class TraceDispatcher:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
-        """Contexts that were never sent."""
+        """Number of contexts that were not sent."""
         self.sent = 0
-        """Trace messages that were stored."""
+        """Number of trace messages that were stored."""
 
     # --- hooks -----------------------------------------------------------------------------------------------
 
     def on_send(self, context: SendContext) -> Callable[[SendContext], None] | None:
-        """A send hook."""
+        """Record an attempt; a send hook."""
         if context.queue.topic.startswith(self._topic):
             return None
         began_ms = self._now_ms()
@@ -124,7 +124,7 @@ class TraceDispatcher:
         return after
 
     def on_consume(self, call: HandlerCall) -> Callable[[HandlerCall], None] | None:
-        """A consume hook."""
+        """Record a call of a handler; a consume hook."""
         wanted = [
             message
             for message in call.messages
@@ -134,7 +134,7 @@ class TraceDispatcher:
             return None
         began_ms = self._now_ms()
         request_id = self._instance.ids.next(began_ms)
-        # Brokers of RocketMQ 4 do not write theirs into messages.
+        # Brokers of RocketMQ 4 do not write their region into messages.
         region = wanted[-1].properties.get(names.MSG_REGION) or records.DEFAULT_REGION
         traced = [_delivered(self._instance, message) for message in wanted]
         before = partial(
@@ -160,7 +160,7 @@ class TraceDispatcher:
         return after
 
     def on_end_transaction(self, context: EndTransactionContext) -> Callable[[EndTransactionContext], None] | None:
-        """An end-of-transaction hook."""
+        """Record the end of a transaction; an end-of-transaction hook."""
         message = context.message
         if message.topic.startswith(self._topic):
             return None
@@ -197,16 +197,16 @@ class TraceDispatcher:
         if len(self._waiting) >= self._batch:
             self._wake.set()
 
-    # --- life ------------------------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         if self._task is None:
             await self._producer.start()
             self._task = self._instance.keep("traces", self._run)
 
     async def stop(self) -> None:
-        """Send what waits, for a few seconds at most, and end."""
+        """Send the waiting records, for `LAST_FLUSH_S` seconds at most, and stop."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -234,7 +234,7 @@ class TraceDispatcher:
                 await self._flush()
 
     async def _flush(self) -> None:
-        """Send what is next in line, records of one topic together."""
+        """Send the next records in line; records of one topic share a message."""
         by_topic: dict[tuple[str, str], list[_Entry]] = {}
         for _ in range(min(self._batch, len(self._waiting))):
             entry = self._waiting.popleft()
@@ -256,12 +256,12 @@ class TraceDispatcher:
 
 
 def trace_group(group: str, kind: str) -> str:
-    """The name of a trace producer's own group."""
+    """Return the name of a trace producer's own group."""
     return f"{GROUP_PREFIX}{group}-{kind}-{next(_serial)}"
 
 
 def _filled(entries: Iterable[_Entry]) -> Iterable[tuple[str, set[str]]]:
-    """Entries joined to messages that fit."""
+    """Yield the texts and keys of messages that are small enough, from joined entries."""
     text, keys, size = "", set[str](), 0
     for entry in entries:
         bytes_ = len(entry.text.encode("utf-8", "replace"))

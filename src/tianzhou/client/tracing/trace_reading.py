@@ -1,4 +1,4 @@
-"""Trace records read back (wire.md §13), in the forms of all clients. Pure."""
+"""Decoder of trace records in the formats of all clients (wire.md §13). Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from tianzhou.client.tracing.trace_records import FIELD_END, RECORD_END
 
 OUTCOMES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
-"""Names of a consumption's outcome by its number."""
+"""Names of consumption outcomes by number."""
 MOST_RECORDS = 1_000
-"""Records of one trace message; more are left unread."""
+"""Maximum number of records that are decoded in one trace message."""
 
 
 class TraceKind(enum.StrEnum):
-    """What a record is about."""
+    """Kind of a record."""
 
     SENT = "Pub"
     CONSUMING = "SubBefore"
@@ -29,18 +29,18 @@ class TraceRecord:
     """A record.
 
     Attributes:
-        kind: what it is about.
+        kind: kind of the record.
         msg_id: the message's unique key.
-        timestamp_ms: when the send or call began, or the record was made; 0 when it does not say.
-        group: of the producer or the consumers; empty when it does not say.
-        topic: the message's, where the record has it.
-        cost_ms: how long the send or the call took.
-        success: whether it went well; None where the record does not say.
-        detail: what else there is in words: the host it is stored at, an outcome, a state.
-        request_id: joins the records before and after a call.
-        retries: how often the message was delivered before.
-        keys: of a message that was sent, as its producer gave them.
-        client_host: where the send or the call was, where the record has it, as those of clients since 4.7.
+        timestamp_ms: begin of the send or call, or creation time of the record; 0 when it is missing.
+        group: the producer or consumer group; empty when it is missing.
+        topic: the message's topic; empty when the record has none.
+        cost_ms: duration of the send or the call.
+        success: whether the operation succeeded; None when it is missing.
+        detail: further information as text: the host that stores the message, an outcome, or a state.
+        request_id: common id of the records before and after a call.
+        retries: number of earlier deliveries of the message.
+        keys: keys of a sent message, from its producer.
+        client_host: host of the send or the call; only clients since 4.7 write it.
     """
 
     kind: TraceKind
@@ -58,7 +58,7 @@ class TraceRecord:
 
 
 def parse(text: str) -> list[TraceRecord]:
-    """The records of a trace message's body; what is no record is left out."""
+    """Decode the records of a trace message's body; skip parts that are no record."""
     found = []
     for line in text.split(RECORD_END)[:MOST_RECORDS]:
         record = _read(line.split(FIELD_END))
@@ -73,7 +73,7 @@ def _read(fields: list[str]) -> TraceRecord | None:
     match fields[0]:
         case TraceKind.SENT if count >= 12:
             at, _region, group, topic, msg_id, _tags, keys, host, _size, cost = rest[:10]
-            success = rest[12] or rest[11]  # old clients write no offset id before it
+            success = rest[12] or rest[11]  # old clients write no offset id before this field
             return TraceRecord(
                 TraceKind.SENT, msg_id, _number(at), group, topic, _number(cost), _flag(success),
                 detail=host, keys=keys, client_host=rest[13],
@@ -116,7 +116,7 @@ def _flag(text: str) -> bool | None:
 
 
 def in_order(records: Iterable[TraceRecord]) -> list[TraceRecord]:
-    """Records by time; those after a call get time and group of the one before where they have none themselves."""
+    """Return records by time. A record after a call gets missing time and group from the record before the call."""
     found = list(records)
     begun = {record.request_id: record for record in found if record.kind is TraceKind.CONSUMING}
 

@@ -1,16 +1,16 @@
 """Trace records as RocketMQ's clients write them and its tools read them (wire.md §13, broker.md §21). Pure.
 
-Fields are separated by U+0001, every record ends with U+0002; what is absent is the text `null`. Arguments that several
-records share:
+U+0001 separates fields, and U+0002 ends every record; an absent value is the text `null`. Common arguments of several
+records:
 
-    message: the message the record is about.
-    timestamp_ms: when the send or call began, or the record was made; milliseconds since the epoch.
+    message: the message of the record.
+    timestamp_ms: begin of the send or call, or creation time of the record; milliseconds since the epoch.
     region: the broker's region.
     group: the producer or consumer group.
     store_host: the broker's `host:port`.
-    request_id: joins the records before and after a call of a handler.
-    cost_ms: how long the send took, or the call per message.
-    success: whether everything was confirmed, or the message counts as consumed.
+    request_id: common id of the records before and after a call of a handler.
+    cost_ms: duration of the send, or of the call per message.
+    success: whether flush and replicas were confirmed, or the message counts as consumed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ STATE_NAMES = {
 
 
 class Traced(NamedTuple):
-    """A message as records name it.
+    """A message, as records name it.
 
     Attributes:
         topic: its topic, without a namespace.
         msg_id: its unique key.
-        tags: its tag, None without one.
-        keys: its keys joined by spaces, None without any.
+        tags: its tag; None without one.
+        keys: its keys joined by spaces; None without keys.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class Traced(NamedTuple):
     keys: str | None
 
     def index_keys(self) -> set[str]:
-        """Keys by which a trace message is found later."""
+        """Return the keys by which the trace message can be found."""
         return {self.msg_id, *(self.keys or "").split()}
 
 
@@ -75,7 +75,7 @@ def pub(
     offset_msg_id: str,
     success: bool,
 ) -> str:
-    """A message was sent: `body_bytes` as sent, stored at `offset_msg_id`."""
+    """Return the record of a sent message, with `body_bytes` as sent, stored at `offset_msg_id`."""
     return _record(
         "Pub",
         timestamp_ms,
@@ -97,7 +97,7 @@ def pub(
 def sub_before(
     message: Traced, *, timestamp_ms: int, region: str | None, group: str, request_id: str, retry_times: int
 ) -> str:
-    """A handler is about to get a message, which was delivered `retry_times` before."""
+    """Return the record before a handler call, for a message that was delivered `retry_times` times before."""
     return _record("SubBefore", timestamp_ms, region, group, request_id, message.msg_id, retry_times, message.keys)
 
 
@@ -112,9 +112,9 @@ def sub_after(
     outcome: ConsumeOutcome,
     cloud: bool = False,
 ) -> str:
-    """A handler had a message; the form of the cloud service leaves time and group out."""
+    """Return the record after a handler call; the cloud service's format has no time and group."""
     fields = ["SubAfter", request_id, message.msg_id, cost_ms, success, message.keys, outcome.value]
-    # The cloud's form ends with an empty field, as 5.3.3 writes it; 4.9.7 forgets the end of the record there.
+    # The cloud's format ends with an empty field in 5.3.3. In 4.9.7 the end of the record is missing there.
     return _record(*fields, "") if cloud else _record(*fields, timestamp_ms, group)
 
 
@@ -129,7 +129,7 @@ def end_transaction(
     state: TransactionState,
     from_check: bool,
 ) -> str:
-    """A transaction was ended at its broker; `from_check` says whether the broker had checked it."""
+    """Return the record of a transaction's end at its broker; `from_check` means that the broker had checked it."""
     return _record(
         "EndTransaction",
         timestamp_ms,

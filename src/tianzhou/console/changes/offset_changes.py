@@ -24,14 +24,14 @@ FAILED: Final = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Figures of a change over all its queues.
+    """Totals of a change over all its queues.
 
     Attributes:
-        queues: number of queues that get another offset.
+        queues: number of queues whose offset changes.
         skipped: number of messages that the group will not consume.
         repeated: number of messages that the group consumes again.
-        unknown: number of queues in which the group had no offset. Their figures are not known, and no undo moves them
-            back.
+        unknown: number of queues in which the group had no offset. Their totals are unknown, and an undo does not
+            restore them.
     """
 
     queues: int
@@ -52,10 +52,10 @@ def totals_of(changes: Iterable[OffsetChange]) -> Totals:
 
 
 def changes_of_now(agreed: Iterable[OffsetChange], now: Iterable[OffsetChange]) -> list[OffsetChange]:
-    """Return the changes to carry out: the agreed changes, from the present offsets.
+    """Return the changes to execute: the agreed changes, starting at the present offsets.
 
-    A group that has meanwhile consumed past the destination of a skip keeps its offset. It would otherwise
-    consume messages again that the preview did not name.
+    A group that has meanwhile consumed past the destination of a skip keeps its offset. Otherwise it would consume
+    messages again that the preview did not mention.
 
     Args:
         agreed: the changes of the preview.
@@ -98,10 +98,10 @@ def change_rows(changes: Iterable[OffsetChange], group: str) -> list[dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class RecordedChange:
-    """A change of offsets, as the audit log has it.
+    """A change of offsets as recorded in the audit log.
 
     Attributes:
-        id: text that is in each line of this change and of no other.
+        id: text that is unique to this change and is in each of its lines.
         group: the group.
         topic: the topic.
         changes: the queues with the offsets before and after the change.
@@ -127,10 +127,10 @@ def details_of(recorded: RecordedChange) -> dict[str, Any]:
 
 
 def recorded_in(entry: Mapping[str, Any]) -> RecordedChange | None:
-    """Return the change whose first line an entry of the audit log is; None for any other entry.
+    """Return the change that an entry of the audit log begins; None for any other entry.
 
     Args:
-        entry: JSON values of the line. Values of another form, as of a line that was edited, are no change.
+        entry: JSON values of the line. Invalid values, such as those of an edited line, are no change.
     """
     values, of_entry = entry.get(OFFSETS), entry.get(ID)
     if not isinstance(values, dict) or not isinstance(of_entry, str) or not of_entry:
@@ -159,15 +159,15 @@ def _change(queue: MessageQueue, offsets: object) -> OffsetChange | None:
 
 
 class UndoState(enum.StrEnum):
-    """Whether the audit log lets a change of offsets be undone."""
+    """Whether the audit log allows the undo of a change of offsets."""
 
     OPEN = "open"
     UNDONE = "undone"
-    """A later change has undone it."""
+    """A later change has undone this change."""
     SUPERSEDED = "superseded"
     """A later change has moved the same group in the same topic, and is not undone."""
     WITHOUT = "without"
-    """The group had no offset in any queue, so there is none to set again."""
+    """The group had no offset in any queue, so there is none to restore."""
 
 
 def undo_states(entries: Sequence[Mapping[str, Any]]) -> dict[str, UndoState]:
@@ -220,24 +220,26 @@ def last_entries(entries: Sequence[Mapping[str, Any]]) -> dict[int, RecordedChan
 
 
 class UndoStep(enum.StrEnum):
-    """The effect of an undo on one queue, or the reason why the queue refuses the undo."""
+    """The effect of an undo on one queue, or the reason why the undo is refused."""
 
     BACK = "back"
     """The queue gets the earlier offset."""
     EXPIRED = "expired"
-    """The broker has deleted messages behind the earlier offset. The queue gets the first offset that is left."""
+    """The broker has deleted messages behind the earlier offset. The queue gets the first stored offset."""
     SAME = "same"
-    """The group is at the earlier offset, or the change has not moved the queue."""
+    """The group is at the earlier offset, or the change did not move this queue."""
     PASSED = "passed"
-    """The change moved the group back, and the group has consumed again up to the earlier offset. The queue stays."""
+    """The change moved the group back, and the group has consumed up to the earlier offset again. The offset stays."""
     NEW = "new"
-    """The group had no offset before the change. The queue stays."""
+    """The group had no offset before the change. The offset stays."""
     REWOUND = "rewound"
-    """Refused: a later change moved the group further back. An undo would skip messages that it is to consume again."""
+    """Refused: a later change moved the group further back. An undo would skip messages that it should consume
+    again."""
     CUT = "cut"
-    """Refused: the queue ends before the earlier offset, as that of a topic that was deleted and created again."""
+    """Refused: the queue ends before the earlier offset, for example because the topic was deleted and created
+    again."""
     LOST = "lost"
-    """Refused: the group has no offset now, as a group that was deleted."""
+    """Refused: the group has no offset now, for example because it was deleted."""
 
 
 REFUSED: Final = frozenset({UndoStep.REWOUND, UndoStep.CUT, UndoStep.LOST})
@@ -251,8 +253,8 @@ class QueueUndo:
         step: the effect, or the reason of the refusal.
         recorded: the change of this queue that is undone.
         now: the group's offset now, and the offset after the undo.
-        since: number of messages that the group has consumed after a change that skipped messages. The undo has the
-            group consume them again.
+        since: number of messages that the group has consumed since a change that skipped messages. After the undo, the
+            group consumes them again.
     """
 
     step: UndoStep
@@ -273,18 +275,18 @@ class Undo:
 
     @property
     def changes(self) -> list[OffsetChange]:
-        """The changes of the queues that move."""
+        """The changes of the queues whose offset moves."""
         moved = [one.now for one in self.queues if one.step in (UndoStep.BACK, UndoStep.EXPIRED)]
         return [one for one in moved if one.before != one.after]
 
     @property
     def refusals(self) -> list[QueueUndo]:
-        """The queues because of which the undo is refused; empty when it is not."""
+        """The queues that prevent the undo; empty when it is possible."""
         return [one for one in self.queues if one.step in REFUSED]
 
     @property
     def may_run(self) -> bool:
-        """Whether the undo moves a queue and loses nothing."""
+        """Whether the undo moves a queue and skips no message."""
         return bool(self.changes) and not self.refusals
 
     @property
@@ -294,17 +296,17 @@ class Undo:
 
 
 def earlier_offsets(recorded: RecordedChange) -> dict[MessageQueue, int]:
-    """Return the offsets that an undo sets again, for the queues in which the group had one."""
+    """Return the offsets that an undo restores, for the queues in which the group had one."""
     return {one.queue: one.before for one in recorded.changes if one.before is not None}
 
 
 def undo_of(recorded: RecordedChange, now: Iterable[OffsetChange]) -> Undo:
-    """Decide what an undo does to each queue.
+    """Return the effect of an undo on each queue.
 
     Args:
-        recorded: the change that is undone.
-        now: dry run of a reset to `earlier_offsets`: the group's offset now and the earlier offset, or the end of what
-            the queue holds where the earlier offset is outside.
+        recorded: the change to undo.
+        now: dry run of a reset to `earlier_offsets`: the group's offset now and the earlier offset, or the end of the
+            queue's range when the earlier offset is outside.
     """
     by_queue = {one.queue: one for one in now}
     return Undo(tuple(_undo_of_queue(one, by_queue.get(one.queue)) for one in recorded.changes))
@@ -331,7 +333,7 @@ def _undo_of_queue(change: OffsetChange, now: OffsetChange | None) -> QueueUndo:
 
 
 def undo_rows(undo: Undo) -> list[dict[str, Any]]:
-    """Return the rows of an undo's preview: the recorded offsets beside those of now."""
+    """Return the rows of an undo's preview: the recorded offsets beside the present ones."""
     return [
         {
             "key": str(one.recorded.queue),

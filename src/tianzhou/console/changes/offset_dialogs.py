@@ -1,4 +1,4 @@
-"""Dialogs that change a group's offsets: a preview by queue, the question, and undo."""
+"""Dialogs that change a group's offsets: a preview by queue, the confirmation, and undo."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tianzhou.console.layout import View, answer_of, table
 from tianzhou.errors import ClientError, TianzhouError
 
 AUDIT_LINES: Final = 500
-"""Number of the last lines of the audit log among which an undo finds its change."""
+"""Number of the last entries of the audit log in which an undo searches for its change."""
 AT_ONCE: Final = 8
 """Maximum number of groups and topics whose offsets are read at the same time."""
 WIDE: Final = "max-width: 60rem"
@@ -43,7 +43,7 @@ class OffsetMove:
     Attributes:
         group: the group.
         topic: the topic.
-        where: the destination, in English, as the audit log has it.
+        where: the destination, in English, for the audit log.
         destination: the destination, as arguments of `Groups.reset`.
     """
 
@@ -54,7 +54,7 @@ class OffsetMove:
 
 
 async def _or_notify(view: View, work: Awaitable[Any]) -> Any:
-    """Return the result of a request that changes nothing; None after it has failed and the visitor was notified."""
+    """Return the result of a read request; None after it has failed and the visitor was notified."""
     try:
         return await work
     except (TianzhouError, ValueError, OSError) as error:
@@ -64,14 +64,14 @@ async def _or_notify(view: View, work: Awaitable[Any]) -> Any:
 
 
 async def plan(view: View, moves: Sequence[OffsetMove]) -> list[list[OffsetChange]]:
-    """Return what each of several resets would do now.
+    """Return the changes that several resets would make now.
 
     Args:
         view: view of the visitor.
         moves: the resets.
 
     Raises:
-        TianzhouError: a reset cannot be carried out, or a broker does not answer.
+        TianzhouError: a reset is impossible, or a broker does not answer.
     """
     turns = asyncio.Semaphore(AT_ONCE)
 
@@ -84,16 +84,16 @@ async def plan(view: View, moves: Sequence[OffsetMove]) -> list[list[OffsetChang
 
 
 async def move_offsets(view: View, moves: Sequence[OffsetMove], verb: str, done: str) -> bool:
-    """Show what resets would do, carry them out once the visitor agrees, and offer to undo them.
+    """Preview resets, execute them when the visitor agrees, and offer to undo them.
 
     Args:
         view: view of the visitor.
         moves: the resets.
         verb: label of the button that agrees.
-        done: key of the text for each reset that is done, with the values `group`, `topic` and `queues`.
+        done: key of the text for each finished reset, with the values `group`, `topic` and `queues`.
 
     Returns:
-        Whether at least one reset is done.
+        Whether at least one reset succeeded.
     """
     planned: list[list[OffsetChange]] | None = await _or_notify(view, plan(view, moves))
     if planned is None or not await _agreed(view, moves, planned, verb):
@@ -110,10 +110,10 @@ async def move_offsets(view: View, moves: Sequence[OffsetMove], verb: str, done:
 
 
 async def _move(view: View, move: OffsetMove, agreed: list[OffsetChange]) -> RecordedChange | None:
-    """Move a group to the offsets that the visitor has agreed to, and return the recorded change; None if it failed."""
+    """Move a group to the agreed offsets, and return the recorded change; None if it failed."""
     groups = view.console.admin.groups
     shown = {one.queue: one.after for one in agreed}
-    # Members may have consumed while the visitor read the preview: record the offsets of this moment.
+    # Members may have consumed while the visitor read the preview, so record the present offsets.
     again = groups.reset(move.group, move.topic, to_offsets=shown, dry_run=True, **move.destination)
     now: list[OffsetChange] | None = await _or_notify(view, again)
     if now is None:
@@ -157,7 +157,7 @@ def _preview(view: View, moves: Sequence[OffsetMove], planned: Sequence[Iterable
 
 
 async def _agreed(view: View, moves: Sequence[OffsetMove], planned: Sequence[list[OffsetChange]], verb: str) -> bool:
-    """Whether the visitor agrees to resets; to one that cannot be undone, by typing the name of the group."""
+    """Whether the visitor agrees to resets. A reset without undo is confirmed by typing the name of the group."""
     totals = [totals_of(changes) for changes in planned]
     typed_name = next((move.group for move, one in zip(moves, totals, strict=True) if one.unknown), "")
     with ui.dialog() as dialog, ui.card().classes("w-full").style(WIDE):
@@ -182,7 +182,7 @@ def _name_field(view: View, name: str) -> ui.input:
 
 
 async def _finished(view: View, finished: Sequence[tuple[str, str]]) -> None:
-    """Show the resets that are done, each with a button that undoes it."""
+    """Show the finished resets, each with a button that undoes it."""
     with ui.dialog() as dialog, ui.card().style(WIDE):
         _heading(view.text("change.done"))
         for of_change, text in finished:
@@ -207,7 +207,7 @@ def _undo_button(view: View, of_change: str) -> None:
 
 
 async def undo_dialog(view: View, of_change: str) -> bool:
-    """Show what an undo of a change of offsets would do, and carry it out once the visitor agrees.
+    """Preview the undo of a change of offsets, and execute it when the visitor agrees.
 
     Args:
         view: view of the visitor.
@@ -261,7 +261,7 @@ async def _undo_agreed(view: View, recorded: RecordedChange, undo: Undo, subject
 
 
 async def _undo(view: View, recorded: RecordedChange, time: str) -> bool:
-    """Set the earlier offsets again, unless queues have moved meanwhile so that this would lose messages."""
+    """Restore the earlier offsets, unless queues have moved meanwhile so that the undo would lose messages."""
     groups = view.console.admin.groups
     undo: Undo | None = await _or_notify(view, _undo_now(view, recorded))
     if undo is None:
@@ -274,7 +274,7 @@ async def _undo(view: View, recorded: RecordedChange, time: str) -> bool:
     back = RecordedChange(secrets.token_hex(8), recorded.group, recorded.topic, tuple(undo.changes), recorded.id)
 
     async def work() -> list[OffsetChange]:
-        # Another visitor may have changed the same group since the question was asked.
+        # Another visitor may have changed the same group since the confirmation.
         entries = await asyncio.to_thread(view.console.audit_log.tail, AUDIT_LINES)
         earlier = [entry for entry in entries if entry.get("id") != back.id]
         if undo_states(earlier).get(recorded.id) is not UndoState.OPEN:

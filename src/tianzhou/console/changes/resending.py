@@ -1,4 +1,4 @@
-"""The questions before messages are sent again: how many, and to which groups."""
+"""Confirmations before messages are sent again: their number, and the receiving groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tianzhou.model import MessageExt
 from tianzhou.model.dead_letters import origin_topic
 
 MAX_NAMED: Final = 20
-"""Maximum number of groups that the question names."""
+"""Maximum number of groups named in a confirmation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class ResendPreview:
     """The effect of sending dead letters again.
 
     Attributes:
-        count: number of dead letters that are sent.
-        nameless: number of dead letters that cannot be sent to their group, because they do not have their first topic.
-        topics: number of dead letters by the topic that each was first sent to; empty name for no topic.
+        count: number of dead letters to send.
+        nameless: number of dead letters that cannot be sent to their group, because their original topic is unknown.
+        topics: number of dead letters by original topic; the empty name counts those without one.
     """
 
     count: int
@@ -38,7 +38,7 @@ def resend_preview(letters: Iterable[MessageExt], to: str) -> ResendPreview:
 
     Args:
         letters: the dead letters.
-        to: the topic that they are sent to; empty for their group alone.
+        to: the topic to send to; empty to send to the letters' group only.
     """
     topics = Counter(origin_topic(one.properties) for one in letters)
     nameless = 0 if to else topics[""]
@@ -46,12 +46,12 @@ def resend_preview(letters: Iterable[MessageExt], to: str) -> ResendPreview:
 
 
 def sendable(letters: Iterable[MessageExt], to: str) -> list[MessageExt]:
-    """Return the dead letters that can be sent: to a topic all, to their group those with their first topic."""
+    """Return the dead letters that can be sent: all for a topic, those with an original topic for their group."""
     return [one for one in letters if to or origin_topic(one.properties)]
 
 
 def topic_rows(preview: ResendPreview) -> list[dict[str, Any]]:
-    """Return the rows of the preview: dead letters by their first topic, the most first."""
+    """Return the rows of the preview: dead letters by their original topic, the highest number first."""
     found = sorted(preview.topics.items(), key=lambda one: (-one[1], one[0]))
     return [{"topic": name or "-", "count": count} for name, count in found]
 
@@ -62,15 +62,15 @@ def named_groups(groups: list[str]) -> str:
 
 
 async def resend_agreed(view: View, letters: list[MessageExt], group: str, to: str, total: int) -> bool:
-    """Show which dead letters will be sent and which groups receive them, and return whether the visitor agrees.
+    """Show the dead letters to send and the receiving groups, and return whether the visitor agrees.
 
     Args:
         view: view of the visitor.
         letters: the dead letters.
-        group: the group that has given them up.
-        to: the topic that they are sent to; empty for the group alone.
-        total: number of dead letters of the group, when all are to be sent: the visitor types the name of the group,
-            or of the topic, because nothing takes a message back. 0 for a selection.
+        group: the group of the dead letters.
+        to: the topic to send to; empty to send to the group only.
+        total: number of dead letters of the group when all are to be sent. The visitor then types the name of the group
+            or the topic, because sent messages cannot be taken back. 0 for a selection.
     """
     if (receivers := await _groups_of(view, to) if to else []) is None:
         return False
@@ -103,12 +103,12 @@ async def resend_agreed(view: View, letters: list[MessageExt], group: str, to: s
 
 
 async def message_agreed(view: View, message: MessageExt, to: str) -> bool:
-    """Show which groups will receive a message that is sent again, and return whether the visitor agrees.
+    """Show the groups that will receive a message again, and return whether the visitor agrees.
 
     Args:
         view: view of the visitor.
         message: the message.
-        to: the topic that the message is sent to.
+        to: the topic to send to.
     """
     if (receivers := await _groups_of(view, to)) is None:
         return False
@@ -117,7 +117,7 @@ async def message_agreed(view: View, message: MessageExt, to: str) -> bool:
 
 
 def receivers_text(text: Callable[..., str], topic: str, groups: list[str]) -> str:
-    """Return the sentence that names the groups that receive messages of a topic.
+    """Return a sentence with the groups that receive messages of a topic.
 
     Args:
         text: text of a key in the visitor's language (`View.text`).
@@ -130,7 +130,7 @@ def receivers_text(text: Callable[..., str], topic: str, groups: list[str]) -> s
 
 
 async def _groups_of(view: View, topic: str) -> list[str] | None:
-    """Return the groups that have consumed a topic; None, with a notice to the visitor, when no broker answers."""
+    """Return the groups that have consumed a topic. Notify the visitor and return None when no broker answers."""
     try:
         return await view.console.admin.topics.groups(topic)
     except (TianzhouError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The dialog with the lag of each group of a topic, queue by queue, from where a reset of offsets opens."""
+"""The dialog with the lag of each group of a topic, queue by queue, which also opens a reset of offsets."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def groups_to_read(groups: Sequence[str], lags: Mapping[str, int]) -> list[str]:
 
     Args:
         groups: groups that have consumed the topic.
-        lags: lag by group, as measured last; a group without a measurement counts as 0.
+        lags: last measured lag by group; a group without a measurement counts as 0.
     """
     return sorted(groups, key=lambda name: (-lags.get(name, 0), name))[:MAX_GROUPS]
 
 
 def queue_rows(lag: GroupLag) -> list[dict[str, Any]]:
-    """Return the rows of one group in one topic; the same figures as `tianzhou group lag GROUP -t TOPIC`."""
+    """Return the rows of one group in one topic, with the figures of `tianzhou group lag GROUP -t TOPIC`."""
     return [
         {
             "key": f"{one.queue.broker_name}:{one.queue.queue_id}",
@@ -50,7 +50,7 @@ async def lag_dialog(view: View, topic: str) -> None:
     """Show the lag of each group of a topic by queue, and wait until the visitor closes the dialog.
 
     Args:
-        view: view of the visitor. A visitor who may change offsets gets a button for a reset at each group.
+        view: view of the visitor. A visitor who may change offsets gets a reset button for each group.
         topic: the topic.
 
     Raises:
@@ -94,7 +94,7 @@ class _Part:
         self._table = table([(name.rpartition(".")[2], view.text(name)) for name in names], [], key="key")
 
     async def read(self) -> None:
-        """Show the lag of now, or why it is not known."""
+        """Show the present lag, or why it is unknown."""
         async with self._turns:
             try:
                 found = await self._view.console.admin.groups.lag(self._group, self._topic, clients=True)

@@ -1,1 +1,1 @@
-"""Parts that all pages show: age of figures, time zone, links of the head."""
+"""Parts of all pages: age of figures, time zone, links in the head."""

@@ -14,7 +14,7 @@ LATE_MS: Final = 5_000
 
 
 class State(StrEnum):
-    """Whether the figures of a page are new."""
+    """Whether the figures of a page are up to date."""
 
     UNSEEN = "unseen"
     """No server has answered yet."""
@@ -31,7 +31,7 @@ class Freshness:
     """Age of figures.
 
     Attributes:
-        state: whether the figures are new.
+        state: whether the figures are up to date.
         age_s: seconds since the last answer; 0 before the first one.
         failure: reason why the last request failed; empty when it did not fail.
     """
@@ -42,7 +42,7 @@ class Freshness:
 
     @property
     def is_old(self) -> bool:
-        """Whether a page must warn that its figures are not the present ones."""
+        """Whether a page must warn that its figures are not up to date."""
         return self.state in (State.LATE, State.FAILED)
 
 

@@ -1,4 +1,4 @@
-"""Parts of pages that renew themselves and show how old their figures are."""
+"""Parts of pages that refresh themselves and show the age of their figures."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def warnings(view: View, now: ClusterSnapshot, found: Freshness) -> list[str]:
 
 
 def state_line(view: View) -> Callable[[], None]:
-    """Show a red text while a server does not answer, or while the figures are old; nothing otherwise.
+    """Show a red text while a server does not answer, or while the figures are old.
 
     Returns:
-        Starts to renew the text. Call it when the page is complete: the toolkit sends a page to the browser when the
-        first timer starts.
+        A function that starts to refresh the text. Call it when the page is complete: the toolkit sends a page to the
+        browser when the first timer starts.
     """
     line = ui.label().classes("text-negative whitespace-pre-line break-words").props('role=alert data-test="state"')
 
@@ -66,19 +66,19 @@ def state_line(view: View) -> Callable[[], None]:
 
 
 def read_at(view: View) -> None:
-    """Show when the page was read, for the parts that do not renew themselves, and a button that reads it again."""
+    """Show the time when the page was read, for the parts that do not refresh, and a button that reads it again."""
     with ui.row().classes("items-center gap-2"):
         ui.label(view.text("read.at", time=view.time(time.time_ns() // 1_000_000))).classes("text-sm text-grey")
         ui.button(view.text("read.again"), icon="refresh", on_click=ui.navigate.reload).props("flat dense size=sm")
 
 
 def seen_text(view: View, now: ClusterSnapshot) -> str:
-    """Return the text that dates the figures of a snapshot, in the visitor's language."""
+    """Return a text with the time of a snapshot's figures, in the visitor's language."""
     return view.text("seen.at", time=view.time(now.at_ms)) if now.at_ms else view.text("not.yet")
 
 
 def measured_text(view: View, figures: TopicFigures | GroupFigures | None) -> str:
-    """Return the text that dates old figures of a list's row, in the visitor's language; empty for new ones.
+    """Return a text with the time of old figures in a list's row, in the visitor's language; empty for new figures.
 
     Args:
         view: view of the visitor.
@@ -88,13 +88,13 @@ def measured_text(view: View, figures: TopicFigures | GroupFigures | None) -> st
 
 
 def live_part(view: View, read: Callable[[], Awaitable[T]], show: Callable[[T], object]) -> None:
-    """Read and show a part of a page again and again while the page is open. Show the time of the last answer.
+    """Read and show a part of a page periodically while the page is open, with the time of the last answer.
 
-    The page has just shown the part, so the first read happens after an interval.
+    The page has just shown the part, so the first read happens after one interval.
 
     Args:
         view: view of the visitor.
-        read: requests the part from servers.
+        read: reads the part from servers.
         show: shows an answer.
     """
     answered_ms, failure = time.time_ns() // 1_000_000, ""

@@ -1,4 +1,4 @@
-"""Figures over time for charts. A figure that is unknown is a gap. Pure."""
+"""Figures over time for charts. An unknown figure is a gap. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 POINTS: Final = 720
-"""Points of a series: an hour at one every five seconds."""
+"""Maximum number of points of a series: one hour at one point every five seconds."""
 MOST_SERIES: Final = 2_000
 
 
@@ -32,7 +32,7 @@ class Series:
         self._points: dict[str, deque[SeriesPoint]] = {}
 
     def add(self, name: str, at_ms: int, value: float) -> None:
-        """Add a point. Drop the series that has waited longest for a point when there are too many series.
+        """Add a point. When there are too many series, drop the one without a new point for the longest time.
 
         Args:
             name: name of the series.
@@ -48,7 +48,7 @@ class Series:
         self._points[name] = points
 
     def interrupt(self, names: Iterable[str], at_ms: int) -> None:
-        """Note that the figures of these series are unknown now. Names without a point are ignored.
+        """Record that the figures of these series are unknown now. Names without a point are ignored.
 
         Args:
             names: names of series.

@@ -1,4 +1,4 @@
-"""The time zone in which a visitor sees and types times. Pure, apart from the system's table of zones."""
+"""The time zone of a visitor's displayed and typed times. Pure, except for the system's table of zones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tianzhou.console.display.series import SeriesPoint
 from tianzhou.model.timestamps import is_date
 
 COOKIE: Final = "tianzhou_zone"
-"""Cookie with the zone: a name such as `Europe/Berlin` that the visitor has chosen, or `auto:` and the browser's."""
+"""Cookie with the zone: a name such as `Europe/Berlin` that the visitor has chosen, or `auto:` and the browser's
+zone."""
 AUTOMATIC: Final = "auto:"
 COOKIE_S: Final = 365 * 86_400
 """Seconds for which a browser keeps the cookie."""
@@ -105,11 +106,11 @@ class Zone:
         return f"UTC{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}" if minutes else _UTC
 
     def input_ms(self, text: str, otherwise: int) -> int:
-        """Return the time that a form or an address means, in milliseconds since 1970.
+        """Return the time of a form's or address' text, in milliseconds since 1970.
 
         Args:
-            text: milliseconds since 1970 as digits, or ISO 8601. ISO 8601 without an offset is a time in the zone.
-            otherwise: value for an empty text.
+            text: milliseconds since 1970 as digits, or ISO 8601. ISO 8601 without an offset is in this zone.
+            otherwise: result for an empty text.
 
         Raises:
             ValueError: the text is no time.
@@ -126,7 +127,7 @@ class Zone:
             raise ValueError(f"{text[:40]!r} is no time; write it as 2026-01-31T12:00") from None
 
     def form_text(self, text: str) -> str:
-        """Return a time of an address as a form's field shows it, to the millisecond; empty when it is no time."""
+        """Return a time in an address as the text of a form's field, to the millisecond; empty when it is no time."""
         try:
             at = self.date(self.input_ms(text, -1))
         except ValueError:
@@ -136,12 +137,12 @@ class Zone:
         return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
 
     def address_text(self, text: str, before: str = "") -> str:
-        """Return the value of a form's field as an address contains it: milliseconds, which mean one time everywhere.
+        """Return the value of a form's field for an address: milliseconds, which are independent of the zone.
 
         Args:
-            text: value of the field; a text that is no time is returned as it is, and the page then names it.
-            before: the value that the address had. It stays when the field still shows it, because an hour that
-                exists twice, when clocks are put back, cannot be told apart in a field.
+            text: value of the field; a text that is no time is returned unchanged, and the page then reports it.
+            before: the previous value in the address. It is returned when the field still shows it, because a field
+                cannot distinguish the two instances of an hour when clocks are set back.
         """
         if before and text == self.form_text(before):
             return before
@@ -152,7 +153,7 @@ class Zone:
         return str(at_ms) if at_ms >= 0 else ""
 
     def clock_points(self, points: Sequence[SeriesPoint]) -> list[tuple[int, float | None]]:
-        """Return points of a chart whose axis shows UTC, moved so that the axis shows the zone's clock.
+        """Return points of a chart with a UTC axis, moved so that the axis shows the zone's clock.
 
         Args:
             points: the points, the oldest first.
@@ -184,14 +185,14 @@ def choose(cookie: str | None, machine: str) -> Zone:
 
 
 def cookie_value(name: str) -> str:
-    """Return the value of the cookie for a zone that a visitor has chosen; empty when there is no such zone."""
+    """Return the cookie's value for a chosen zone; empty when the zone does not exist."""
     return quote(name, safe="") if _NAME.fullmatch(name) and _info(name) is not None else ""
 
 
 def script(zone: Zone) -> str:
-    """Return the script that stores the browser's zone in the cookie, and loads a page with another zone once again.
+    """Return the script that stores the browser's zone in the cookie, and reloads a page that uses another zone.
 
-    The choice of a visitor stays.
+    A zone that the visitor has chosen stays.
 
     Args:
         zone: zone in which the page is shown.

@@ -1,1 +1,1 @@
-"""Forms that create and change topics and groups: values and their checks (pure), and the dialogs that show them."""
+"""Forms that create and change topics and groups: values and their checks (pure), and the dialogs."""

@@ -1,4 +1,4 @@
-"""Dialogs that create a topic or a group, and refuse a name that exists."""
+"""Dialogs that create a topic or a group, and reject an existing name."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ DEFAULT_QUEUES = 8
 
 
 def queues_field(view: View, label: str, value: int) -> ui.number:
-    """Return a field for a number of queues, which shows its bounds and refuses other values."""
+    """Return a field for a number of queues, which shows its bounds and rejects other values."""
     bounds = view.text("form.range", least=1, most=f"{MAX_QUEUES:,}")
-    # Neither `min` nor `max`: with them the toolkit replaces a value out of range by a bound, without a word.
+    # Set neither `min` nor `max`: with them, the toolkit silently replaces a value out of range by a bound.
     field = ui.number(label, value=value, validation=lambda given: queues_problem(given, view.text))
     return field.props(f'dense outlined hint="{bounds}"')
 
 
 def perm_field(view: View, value: int) -> ui.select:
-    """Return a field for what clients may do with a topic."""
+    """Return a field for the permission of a topic."""
     options = {perm: perm_words(perm, view.text) for perm in (*PERMISSIONS, value)}
     return ui.select(options, value=value, label=view.text("topic.perm")).props("dense outlined").classes("w-44")
 
 
 def type_field(view: View, value: str) -> ui.select:
-    """Return a field for the type of messages that a topic accepts."""
+    """Return a field for the message type of a topic."""
     options = {one: type_words(one, view.text) for one in (*MESSAGE_TYPES, value)}
     return ui.select(options, value=value, label=view.text("topic.accepts")).props("dense outlined").classes("w-44")
 
@@ -60,7 +60,7 @@ async def topic_dialog(view: View, created: Callable[[], object]) -> None:
 
     Args:
         view: view of the visitor.
-        created: called when the topic is created.
+        created: called after the topic is created.
     """
     now, topics = view.console.watcher.now, view.console.admin.topics
     reserved = {one.name for one in now.topic_entries if one.kind == SYSTEM}
@@ -82,7 +82,7 @@ async def topic_dialog(view: View, created: Callable[[], object]) -> None:
 
         async def create() -> None:
             refusal.clear()
-            # Every field shows its own problem, so all of them are checked.
+            # Check all fields, so that each shows its own problem.
             problems = [field for field in (name, read, write) if not field.validate()]
             if problems:
                 return
@@ -114,7 +114,7 @@ async def group_dialog(view: View, created: Callable[[], object]) -> None:
 
     Args:
         view: view of the visitor.
-        created: called when the group is created.
+        created: called after the group is created.
     """
     groups = view.console.admin.groups
     with ui.dialog() as dialog, ui.card().classes("gap-3"):
@@ -142,7 +142,7 @@ async def group_dialog(view: View, created: Callable[[], object]) -> None:
 async def _create(
     view: View, noun: str, name: str, subject: str, work: Callable[[], Awaitable[T]], refusal: ui.row
 ) -> bool:
-    """Create a topic or group, and return whether it is created. Link to the page of a name that exists."""
+    """Create a topic or group, and return whether it succeeded. Link to the page of an existing name."""
 
     async def work_or_link() -> T:
         try:

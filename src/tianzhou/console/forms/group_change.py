@@ -1,4 +1,4 @@
-"""The form that changes a consumer group: old and new settings beside each other, then the change."""
+"""The form that changes a consumer group: a comparison of old and new settings, then the change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A form that changes one key of a server's configuration; the key stands in the page's address."""
+"""A form that changes one key of a server's configuration. The page's address contains the key."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SECRET: Final = re.compile("password|secret|credential|authenticationuser", re.
 
 
 def is_secret(key: str) -> bool:
-    """Whether a key of a configuration sounds like a secret, which brokers of RocketMQ show to whoever asks."""
+    """Whether a configuration key looks like a secret. Brokers of RocketMQ show these values to every client."""
     return bool(_SECRET.search(key))
 
 
 def masked(values: Mapping[str, str]) -> dict[str, str]:
-    """A configuration whose secrets are not shown."""
+    """Return a configuration with masked secrets."""
     return {key: MASK if value and is_secret(key) else value for key, value in values.items()}
 
 
@@ -32,15 +32,15 @@ def key_change(
     change: Callable[[dict[str, str]], Awaitable[None]],
     changed: Callable[[str, str], object],
 ) -> None:
-    """The form.
+    """Show the form.
 
     Args:
-        view: of the visitor; `key` of its query is chosen.
-        values: the configuration as it is, masked.
-        action: as the audit log has it.
-        where: of which server, for the audit log.
-        change: changes keys to values.
-        changed: called with key and value when it has.
+        view: view of the visitor; the form selects `key` of its query.
+        values: the present configuration, masked.
+        action: name of the action for the audit log.
+        where: the server, for the audit log.
+        change: changes the values of keys.
+        changed: called with key and value after the change.
     """
     chosen = view.query.get("key", "")
     with ui.row().classes("items-center w-full"):

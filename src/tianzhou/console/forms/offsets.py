@@ -21,8 +21,8 @@ def destination(kind: str, value: str, zone: Zone) -> dict[str, Any]:
 
     Args:
         kind: one of `DESTINATIONS`.
-        value: time such as `2026-01-31T12:00` for `time`, a number for `offset`; else ignored.
-        zone: zone of the time.
+        value: time such as `2026-01-31T12:00` for `time`, a number for `offset`; otherwise ignored.
+        zone: time zone of the value.
 
     Raises:
         ValueError: the value is no time, or no offset.
@@ -35,13 +35,13 @@ def destination(kind: str, value: str, zone: Zone) -> dict[str, Any]:
 
 
 def reset_form(view: View, choices: Sequence[str], label: str, fixed: str, *, is_of_group: bool) -> None:
-    """Show a form that resets the offsets of one group in one topic. It asks after a preview.
+    """Show a form that resets the offsets of one group in one topic, after a preview and a confirmation.
 
     Args:
         view: view of the visitor.
         choices: topics of the group, or groups of the topic.
-        label: label of that choice.
-        fixed: the group, or the topic, whose page shows the form.
+        label: label of the field for the choice.
+        fixed: the group or the topic whose page shows the form.
         is_of_group: whether `fixed` is a group. The visitor may then type a topic that the group has not consumed yet.
     """
     with ui.row().classes("items-center w-full"):
@@ -75,12 +75,12 @@ def _choices(pairs: Sequence[Pair], fixed: str) -> tuple[list[str], bool]:
 
 
 async def reset_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
-    """Show the form that resets offsets, and wait until the visitor closes the form.
+    """Show the form that resets offsets, and wait until the visitor closes it.
 
     Args:
         view: view of the visitor.
         pairs: groups and topics to choose from.
-        fixed: the group, or the topic, that all pairs share.
+        fixed: the group or the topic that all pairs share.
     """
     if not pairs:
         ui.notify(view.text("offsets.none", name=fixed), type="warning")
@@ -96,12 +96,12 @@ async def reset_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
 
 
 async def skip_dialog(view: View, pairs: Sequence[Pair], fixed: str) -> None:
-    """Let a visitor choose topics or groups, and move their offsets behind all unconsumed messages after a preview.
+    """Let a visitor choose topics or groups, and skip all their unconsumed messages after a preview.
 
     Args:
         view: view of the visitor.
         pairs: groups and topics to choose from.
-        fixed: the group, or the topic, that all pairs share.
+        fixed: the group or the topic that all pairs share.
     """
     if not pairs:
         ui.notify(view.text("offsets.none", name=fixed), type="warning")

@@ -1,4 +1,4 @@
-"""The form that changes a topic: old and new settings beside each other, then the change in its steps."""
+"""The form that changes a topic: a comparison of old and new settings, then the steps of the change."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ChangeForm:
         self._perm.value, self._type.value = self._shown.perm, message_type_of(self._shown)
 
     def _chosen(self) -> list[str] | None:
-        """Return the brokers to change; None for all that have the topic."""
+        """Return the brokers to change; None for all brokers that have the topic."""
         where = str(self._where.value)
         return [where.removeprefix(BROKER)] if where.startswith(BROKER) else None
 
@@ -174,7 +174,7 @@ class ChangeForm:
 
 
 def compare(view: View, rows: list[dict[str, Any]]) -> None:
-    """Show old and new settings beside each other."""
+    """Show old and new settings side by side."""
     columns = [
         ("broker", view.text("broker")),
         ("setting", view.text("change.setting")),
@@ -185,7 +185,7 @@ def compare(view: View, rows: list[dict[str, Any]]) -> None:
 
 
 def show_plan(view: View, plan: QueuePlan) -> None:
-    """Show the steps of a plan, and the queues that go with their unread messages."""
+    """Show the steps of a plan, and the queues that it drops with their unread messages."""
     if not plan.steps:
         return
     heading(view.text("change.steps"))

@@ -1,4 +1,4 @@
-"""Clean-ups of brokers as buttons; each is asked for once more before it begins."""
+"""Buttons for clean-ups of brokers, each with a confirmation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CLEANUPS: Final[dict[str, tuple[str, Callable[[Servers, str], Awaitable[None]]]]
     "topics": ("clean unused topics", Servers.clean_unused_topics),
     "logs": ("delete expired commit log", Servers.delete_expired_logs),
 }
-"""Clean-ups: a key of their words, to their name in the audit log and what does them."""
+"""Clean-ups: key of their texts, mapped to their name in the audit log and their function."""
 
 
 def cleanups(view: View, where: str, addresses: Sequence[str]) -> None:
-    """Buttons of all clean-ups.
+    """Show the buttons of all clean-ups.
 
     Args:
-        view: of the visitor.
-        where: the brokers, for people.
-        addresses: of the brokers that are cleaned.
+        view: view of the visitor.
+        where: the brokers, as text for visitors.
+        addresses: addresses of the brokers to clean.
     """
 
     async def clean(name: str) -> None:

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 MAX_QUEUES: Final = QUEUES_OF_TOPIC.default
 """Maximum number of queues of a topic, unless its brokers have another `maxQueuesPerTopic`."""
 LEAST_RETRIES: Final = -1
-"""Minimum of a group's retries: no limit of its own."""
+"""Minimum of a group's retries. -1 means that the group has no limit of its own."""
 MOST_RETRIES: Final = 1_000
 DERIVED_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.LMQ_PREFIX)
 """Prefixes of topics that brokers create themselves."""
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 PERMISSIONS: Final = (6, 4, 2)
 MESSAGE_TYPES: Final = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
-"""Message types that a topic may be given; empty for any."""
+"""Valid message types of a topic; empty accepts every type."""
 MOST_SHOWN: Final = 50
-"""Maximum number of queues that a preview lists."""
+"""Maximum number of queues in a preview."""
 CLUSTER: Final = "cluster:"
 BROKER: Final = "broker:"
 NEW: Final = "new:"
@@ -49,24 +49,24 @@ def whole_number(value: object, least: int, most: int) -> int | None:
 
 
 def number_problem(value: object, least: int, most: int, words: Words) -> str | None:
-    """Return the problem of a number field in words; None for a good value. See `whole_number`."""
+    """Return the problem of a number field in words; None for a valid value. See `whole_number`."""
     if whole_number(value, least, most) is not None:
         return None
     return words("form.number", least=f"{least:,}", most=f"{most:,}")
 
 
 def queues_problem(value: object, words: Words) -> str | None:
-    """Return the problem of a number of queues in words; None for a good number."""
+    """Return the problem of a number of queues in words; None for a valid number."""
     return number_problem(value, 1, MAX_QUEUES, words)
 
 
 def topic_problem(name: str | None, reserved: Collection[str], words: Words) -> str | None:
-    """Return why a visitor may not create a topic of a name; None when they may.
+    """Return why a visitor may not create a topic with a name; None when the name is valid.
 
     Args:
         name: the name, as typed.
         reserved: names of topics that the cluster uses internally.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     text = (name or "").strip()
     if (problem := _name_problem(text, LONGEST_TOPIC, words)) is not None:
@@ -77,12 +77,12 @@ def topic_problem(name: str | None, reserved: Collection[str], words: Words) -> 
 
 
 def group_problem(name: str | None, reserved: Collection[str], words: Words) -> str | None:
-    """Return why a visitor may not create a group of a name; None when they may.
+    """Return why a visitor may not create a group with a name; None when the name is valid.
 
     Args:
         name: the name, as typed.
-        reserved: names of groups that every broker has.
-        words: texts of the visitor's language.
+        reserved: names of groups that exist on every broker.
+        words: returns texts in the visitor's language.
     """
     text = (name or "").strip()
     if (problem := _name_problem(text, LONGEST_GROUP, words)) is not None:
@@ -107,11 +107,11 @@ def _name_problem(name: str, longest: int, words: Words) -> str | None:
 
 
 def creation_targets(brokers: Iterable[BrokerStatus], words: Words) -> dict[str, str]:
-    """Return where a topic can be created: all clusters, each cluster, each broker with a master.
+    """Return the places where a topic can be created: all clusters, each cluster, each broker with a master.
 
     Args:
         brokers: broker processes of the last snapshot.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
 
     Returns:
         Labels by choice, see `creation_arguments`.
@@ -133,12 +133,12 @@ def creation_arguments(choice: str, brokers: Iterable[BrokerStatus]) -> dict[str
 
 
 def change_targets(having: Collection[str], brokers: Iterable[BrokerStatus], words: Words) -> dict[str, str]:
-    """Return where a topic can be changed, and the brokers that it can be added to.
+    """Return the places where a topic can be changed, and the brokers that it can be added to.
 
     Args:
         having: names of the brokers that have the topic.
         brokers: broker processes of the last snapshot.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     found = {"": words("topic.where.having")}
     if len(having) > 1:
@@ -152,7 +152,7 @@ def change_targets(having: Collection[str], brokers: Iterable[BrokerStatus], wor
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """The settings of a topic that a visitor has changed; None for the other settings.
+    """The settings of a topic that a visitor has changed. The other settings are None.
 
     Attributes:
         read: number of read queues per broker.
@@ -168,7 +168,7 @@ class TopicChange:
 
     @property
     def attributes(self) -> dict[str, str | None] | None:
-        """Changes of the topic's attributes, as `Topics.update` takes them."""
+        """Changes of the topic's attributes in the form of `Topics.update`."""
         return None if self.message_type is None else {MESSAGE_TYPE: self.message_type or None}
 
 
@@ -187,17 +187,17 @@ def type_words(message_type: str, words: Words) -> str:
 
 
 def perm_words(perm: int, words: Words) -> str:
-    """Return a permission as text; the number where it has further bits."""
+    """Return a permission as text, or as a number when it has further bits."""
     return words(f"topic.perm.{perm}") if perm in PERMISSIONS else str(perm)
 
 
 def changed(shown: TopicConfig, read: int, write: int, perm: int, message_type: str) -> TopicChange:
     """Return the settings that differ from the form's first values.
 
-    Brokers may have different numbers of queues. A setting that the visitor has not touched stays on each of them.
+    Brokers may have different numbers of queues. A setting that the visitor has not changed stays on each of them.
 
     Args:
-        shown: the configuration that the form has shown at first.
+        shown: the configuration that the form showed first.
         read: number of read queues in the form.
         write: number of write queues in the form.
         perm: permission in the form.
@@ -212,12 +212,12 @@ def changed(shown: TopicConfig, read: int, write: int, perm: int, message_type: 
 
 
 def change_rows(configs: Mapping[str, TopicConfig], change: TopicChange, words: Words) -> list[dict[str, Any]]:
-    """Return the rows that show old and new settings beside each other, one for each setting that differs on a broker.
+    """Return the rows that compare old and new settings, one for each setting that differs on a broker.
 
     Args:
         configs: configurations of the topic by broker name, of the brokers to change.
         change: the visitor's changes.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     rows: list[dict[str, Any]] = []
     for broker, config in sorted(configs.items()):
@@ -240,7 +240,7 @@ def change_rows(configs: Mapping[str, TopicConfig], change: TopicChange, words: 
 def addition_rows(
     broker: str, read: int, write: int, perm: int, message_type: str, words: Words
 ) -> list[dict[str, Any]]:
-    """Return the rows of a topic that is added to a broker, see `change_rows`."""
+    """Return the rows of a topic that is added to a broker; see `change_rows`."""
     values = (
         ("topic.read", str(read)), ("topic.write", str(write)), ("topic.perm", perm_words(perm, words)),
         ("topic.accepts", type_words(message_type, words)),
@@ -264,7 +264,7 @@ def range_words(first: int, behind: int) -> str:
 
 
 def dropped_words(plan: QueuePlan) -> str:
-    """Return the names of the queues that go with a plan; empty when all queues stay."""
+    """Return the names of the queues that a plan drops; empty when it drops none."""
     return ", ".join(
         f"{broker}:{range_words(new.read, old.read)}"
         for broker, (old, new) in plan.numbers.items()
@@ -278,7 +278,7 @@ def unread_words(unread: Mapping[str, int], words: Words) -> str:
 
 
 def dropped_rows(dropped: Sequence[DroppedQueue], words: Words) -> list[dict[str, Any]]:
-    """Return the rows of the queues that go and hold messages, queues with unread messages first."""
+    """Return the rows of the dropped queues with messages, queues with unread messages first."""
     held = sorted((one for one in dropped if one.messages), key=lambda one: not one.unread)
     return [
         {
@@ -291,7 +291,7 @@ def dropped_rows(dropped: Sequence[DroppedQueue], words: Words) -> list[dict[str
 
 
 def uneven_words(configs: Mapping[str, TopicConfig], words: Words) -> list[str]:
-    """Return a sentence for each broker whose numbers of read queues and of write queues differ."""
+    """Return a sentence for each broker with different numbers of read queues and write queues."""
     found = []
     for broker, config in sorted(configs.items()):
         read, write = config.read_queue_nums, config.write_queue_nums
@@ -311,7 +311,7 @@ def changed_settings(
     """Return the settings of a group that differ from the form's first values, by field.
 
     Args:
-        shown: the configuration that the form has shown at first.
+        shown: the configuration that the form showed first.
         enabled: whether the group may consume, in the form.
         broadcast: whether the group may broadcast, in the form.
         retries: number of deliveries before a message is a dead letter, in the form.
@@ -323,12 +323,12 @@ def changed_settings(
 def group_rows(
     configs: Mapping[str, SubscriptionGroupConfig], settings: Mapping[str, bool | int], words: Words
 ) -> list[dict[str, Any]]:
-    """Return the rows that show old and new settings of a group beside each other, of settings that differ.
+    """Return the rows that compare old and new settings of a group, for the settings that differ.
 
     Args:
         configs: configurations of the group by broker name.
         settings: new values by field of `SubscriptionGroupConfig`.
-        words: texts of the visitor's language.
+        words: returns texts in the visitor's language.
     """
     keys = {
         "consume_enable": "group.enabled",

@@ -1,4 +1,4 @@
-"""Pages of the console, one file each; importing this package registers them in the order of the menu."""
+"""Pages of the console, one file each. Importing this package registers them in the order of the menu."""
 
 # The order of the menu:
 from tianzhou.console.pages import (  # isort: skip

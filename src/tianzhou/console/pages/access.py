@@ -1,4 +1,4 @@
-"""Access control: users and policies of RocketMQ 5.3, accounts of RocketMQ 4.x, and in words which of them is on."""
+"""Access control: its kind at each broker, users and policies of RocketMQ 5.3, accounts of RocketMQ 4.x."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ USERS, ACCOUNTS, OFF = "users", "accounts", "off"
 
 
 def kind_of(values: Mapping[str, str]) -> str:
-    """Which access control a broker's configuration switches on: `users` of 5.3, `accounts` of 4.x, or `off`."""
+    """Return the access control that a broker's configuration enables: `users` of 5.3, `accounts` of 4.x, or `off`."""
     if values.get("authenticationEnabled") == "true":
         return USERS
     return ACCOUNTS if values.get("aclEnable") == "true" else OFF
 
 
 def user_rows(users: Iterable[UserInfo]) -> list[dict[str, Any]]:
-    """Rows of the table of users."""
+    """Return the rows of the table of users."""
     return [
         {"user": one.username or "", "type": one.user_type or "", "status": one.user_status or ""}
         for one in sorted(users, key=lambda one: one.username or "")
@@ -38,11 +38,11 @@ def user_rows(users: Iterable[UserInfo]) -> list[dict[str, Any]]:
 
 
 def policy_rows(acls: Iterable[AclInfo], subject: str = "") -> list[dict[str, Any]]:
-    """Rows of the table of policies.
+    """Return the rows of the table of policies.
 
     Args:
-        acls: all of them.
-        subject: whose; empty for all.
+        acls: all policies.
+        subject: subject of the wanted policies; empty for all.
     """
     return [
         {
@@ -62,7 +62,7 @@ def policy_rows(acls: Iterable[AclInfo], subject: str = "") -> list[dict[str, An
 
 
 def file_rows(files: Iterable[AccountFiles], when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of account files; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table of account files; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.address} {path}",
@@ -77,7 +77,7 @@ def file_rows(files: Iterable[AccountFiles], when: Callable[[int], str]) -> list
 
 
 def account_rows(found: PlainAccounts, broker: str) -> list[dict[str, Any]]:
-    """Rows of the table of accounts; whatever a broker says of secrets is left out."""
+    """Return the rows of the table of accounts, without the secrets in a broker's reply."""
     return [
         {
             "key": f"{broker} {one.access_key}",
@@ -95,7 +95,7 @@ def account_rows(found: PlainAccounts, broker: str) -> list[dict[str, Any]]:
 
 @page("/access", "page.access", "lock")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     masters = await view.console.admin.cluster.masters()
     kinds = dict(zip(masters, await asyncio.gather(*(_kind(view, one) for one in masters.values())), strict=True))
     for kind in (OFF, USERS, ACCOUNTS):
@@ -118,7 +118,7 @@ async def show(view: View) -> None:
 
 
 async def _kind(view: View, address: str) -> str:
-    """`kind_of` a broker, or why it does not tell."""
+    """Return `kind_of` a broker, or why it does not report its configuration."""
     try:
         return kind_of(await view.console.admin.cluster.broker_config(address))
     except (TianzhouError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Audit log: who changed what through the console."""
+"""The audit log: changes through the console, with their visitors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ UNDO_CELL: Final = """
   <span v-else class="text-grey">{{ props.row.state }}</span>
 </q-td>
 """
-"""Cell of a change of offsets: its button, or why there is none. The page puts its text in the place of `LABEL`."""
+"""Cell of a change of offsets: its undo button, or why there is none. The page replaces `LABEL` by its text."""
 
 
 def entry_in_chinese(entry: Mapping[str, Any], view: View) -> dict[str, Any]:
-    """An entry as a Chinese page shows it; the log itself is in English, whoever acts."""
+    """Return an entry for a Chinese page. The log itself is in English for all visitors."""
     outcome, _, why = str(entry.get("outcome", "")).partition(": ")
     words = OUTCOMES.get(outcome, outcome) + (f"：{view.failure(why)}" if why else "")
     action = str(entry.get("action", ""))
@@ -35,7 +35,7 @@ def entry_in_chinese(entry: Mapping[str, Any], view: View) -> dict[str, Any]:
 
 
 def undo_cells(entries: Sequence[Mapping[str, Any]], view: View) -> dict[int, dict[str, str]]:
-    """Return the cells of changes of offsets by the number of their entry: the id for an undo, or why there is none.
+    """Return the cells of changes of offsets by the number of their entry: the id for an undo, or why none is possible.
 
     Args:
         entries: entries of the log, the newest first.
@@ -51,7 +51,7 @@ def undo_cells(entries: Sequence[Mapping[str, Any]], view: View) -> dict[int, di
 
 @page("/audit", "page.audit", "history")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     entries = await asyncio.to_thread(view.console.audit_log.tail, SHOWN)
     cells = undo_cells(entries, view)
     names = ["time", "who", "from", "action", "subject", "outcome"]
@@ -84,7 +84,7 @@ def _undo_buttons(view: View, found: ui.table) -> None:
     found.add_slot("body-cell-undo", UNDO_CELL.replace("LABEL", view.text("undo")))
 
     async def undo(event: GenericEventArguments) -> None:
-        # `undo_dialog` finds the change in the log: the browser names it and nothing else.
+        # `undo_dialog` finds the change in the log. The browser sends only its id.
         if await undo_dialog(view, str(event.args)):
             ui.navigate.reload()
 

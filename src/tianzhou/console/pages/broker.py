@@ -1,4 +1,4 @@
-"""One broker: its rates, its configuration with change, what it reports about itself, write permission, clean-ups."""
+"""One broker: rates, configuration with a form, report about itself, write permission, clean-ups."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from tianzhou.errors import ClientError, TianzhouError
 
 
 def member_of(now: ClusterSnapshot, broker: str, broker_id: str) -> BrokerStatus:
-    """The process of a broker's name that an address of a page means.
+    """Return the broker process that a page's address names.
 
     Args:
-        now: what was seen.
-        broker: the name.
-        broker_id: its id; empty takes the first one, a master where there is one.
+        now: the snapshot.
+        broker: name of the broker.
+        broker_id: its id; empty selects a master if there is one, otherwise the first process.
 
     Raises:
-        ClientError: there is none.
+        ClientError: there is no such process.
     """
     members = [one for one in now.brokers if one.broker_name == broker]
     if not broker_id and members:
@@ -52,12 +52,12 @@ def member_of(now: ClusterSnapshot, broker: str, broker_id: str) -> BrokerStatus
 
 
 def value_rows(values: Mapping[str, str], broker_id: int) -> list[dict[str, Any]]:
-    """Rows of a table of keys and values, in the order of the keys."""
+    """Return the rows of a table of keys and values, in the order of the keys."""
     return [{"key": key, "value": value, "id": broker_id} for key, value in sorted(values.items())]
 
 
 async def _configuration(view: View, address: str) -> tuple[dict[str, str], str]:
-    """A broker's configuration, and why it does not tell it."""
+    """Return a broker's configuration, or why the broker does not report it."""
     try:
         return masked(await view.console.admin.cluster.broker_config(address)), ""
     except (TianzhouError, OSError) as error:
@@ -65,7 +65,7 @@ async def _configuration(view: View, address: str) -> tuple[dict[str, str], str]
 
 
 def limit_rows(found: Iterable[LimitStatus], when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of limits of senders; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table of send limits; `when` returns a time as text (`View.time`)."""
     return [
         {
             "limit": str(one.limit),
@@ -78,7 +78,7 @@ def limit_rows(found: Iterable[LimitStatus], when: Callable[[int], str]) -> list
 
 
 async def _limits_of(view: View, broker: str) -> list[LimitStatus]:
-    """The limits of senders of a broker; none where it does not tell them, as Apache's brokers do not."""
+    """Return the send limits of a broker; empty when it does not report them, as Apache's brokers."""
     try:
         return await view.console.admin.send_limits.list(broker)
     except (TianzhouError, OSError):
@@ -100,10 +100,10 @@ def _limits(view: View, found: list[LimitStatus]) -> None:
 
 @page("/brokers/{broker}", "page.broker")
 async def show(view: View) -> None:
-    """Fill the page.
+    """Show the page.
 
     Raises:
-        ClientError: there is no such broker.
+        ClientError: the broker does not exist.
     """
     watcher = view.console.watcher
     if not watcher.now.at_ms:
@@ -138,7 +138,7 @@ async def show(view: View) -> None:
             now = member_of(watcher.now, one.broker_name, str(one.broker_id))
         except ClientError:
             return
-        # A broker that does not answer reports nothing; its last figures stay, with their time above.
+        # A broker that does not answer reports no figures. Its last figures stay, with their time above.
         if now.error is None:
             found.rows = value_rows(now.runtime, now.broker_id)
             seen.text = seen_text(view, watcher.now)

@@ -1,4 +1,4 @@
-"""Cluster: every broker process with its role, rates, disk and copies, what fails there, and rates of the last hour."""
+"""The cluster: all broker processes with role, rates, disk and replication, failing tasks, rates of the last hour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.console.pages.dashboard import broker_rows
 from tianzhou.console.snapshot import ClusterSnapshot, Watcher
 
 MOST_LINES: Final = 20
-"""Brokers in a chart."""
+"""Maximum number of brokers in a chart."""
 OF_PROCESSES: Final = (
     "broker", "id", "role", "cluster", "address", "version", "messages.in", "messages.out", "disk", "cluster.since",
     "cluster.lag", "cluster.troubles",
@@ -23,13 +23,13 @@ OF_TROUBLES: Final = ("broker", "cluster.task", "cluster.why", "cluster.count", 
 
 
 def since_ms(one: BrokerStatus) -> int:
-    """When a broker was started; 0 when it does not say."""
+    """Return the start time of a broker in ms; 0 when it does not report it."""
     text = one.runtime.get("bootTimestamp", "")
     return int(text) if text.isdecimal() else 0
 
 
 def lag_text(one: BrokerStatus) -> str:
-    """How far a slave is behind; empty for masters, and where nobody knows."""
+    """Return a slave's lag as text; empty for masters, and when the lag is unknown."""
     if one.lag is None:
         return ""
     if not one.lag.lag_bytes:
@@ -41,7 +41,7 @@ def lag_text(one: BrokerStatus) -> str:
 def process_rows(
     now: ClusterSnapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
 ) -> list[dict[str, Any]]:
-    """Rows of the table of broker processes; `when` is `View.time`, for `failure` see `broker_rows`."""
+    """Return the rows of the table of broker processes; `when` is `View.time`, for `failure` see `broker_rows`."""
     return [
         {
             **row,
@@ -57,7 +57,7 @@ def process_rows(
 def trouble_rows(
     now: ClusterSnapshot, when: Callable[[int], str], failure: Callable[[object], str] = str
 ) -> list[dict[str, Any]]:
-    """Rows of the table of tasks that fail and are tried again; for the arguments see `process_rows`."""
+    """Return the rows of the table of failing tasks; for the arguments see `process_rows`."""
     return [
         {
             "key": f"{one.broker_name}:{one.broker_id}:{trouble.task}",
@@ -73,10 +73,10 @@ def trouble_rows(
 
 
 def rates(watcher: Watcher, way: str) -> dict[str, Any]:
-    """Rates of all brokers over the last hour.
+    """Return the rates of all brokers over the last hour.
 
     Args:
-        watcher: has them.
+        watcher: source of the rates.
         way: `in` or `out`.
     """
     names = sorted({one.broker_name for one in watcher.now.brokers})[:MOST_LINES]
@@ -85,7 +85,7 @@ def rates(watcher: Watcher, way: str) -> dict[str, Any]:
 
 @page("/cluster", "page.cluster", "hub")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     watcher = view.console.watcher
     with section(view.text("brokers")):
         brokers = table(

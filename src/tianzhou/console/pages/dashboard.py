@@ -14,16 +14,16 @@ from tianzhou.console.snapshot import ClusterSnapshot
 
 
 def version_text(one: BrokerStatus) -> str:
-    """Return the version of a broker as commands print it: RocketMQ's, and Tianzhou's own behind it."""
+    """Return a broker's version as commands print it: RocketMQ's version, then Tianzhou's."""
     return f"{one.version} (Tianzhou {one.tianzhou_version})" if one.tianzhou_version else one.version
 
 
 def broker_rows(now: ClusterSnapshot, failure: Callable[[object], str] = str) -> list[dict[str, Any]]:
-    """Rows of the table of brokers.
+    """Return the rows of the table of brokers.
 
     Args:
-        now: what was seen.
-        failure: words of why a broker does not answer, in the visitor's language (`View.failure`).
+        now: the snapshot.
+        failure: returns an error's text in the visitor's language (`View.failure`).
     """
     return [
         {
@@ -44,7 +44,7 @@ def broker_rows(now: ClusterSnapshot, failure: Callable[[object], str] = str) ->
 
 @page("/", "page.dashboard", "dashboard")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     watcher = view.console.watcher
     counts = ui.row().classes("w-full gap-4")
     with ui.row().classes("w-full gap-4"):

@@ -27,12 +27,12 @@ SHOWN: Final = 200
 
 
 def letter_key(letter: MessageExt) -> str:
-    """What tells dead letters apart."""
+    """Return a text that identifies a dead letter."""
     return f"{letter.broker_name}:{letter.queue_id}:{letter.queue_offset}"
 
 
 def letter_rows(letters: Iterable[MessageExt], when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": letter_key(one),
@@ -50,11 +50,11 @@ def letter_rows(letters: Iterable[MessageExt], when: Callable[[int], str]) -> li
 
 
 class Resending:
-    """One run of sending again, which can be stopped.
+    """One run that sends dead letters again and can be stopped.
 
     Attributes:
-        so_far: how far it is.
-        stopped: whether it was.
+        so_far: progress of the run.
+        stopped: whether the run was stopped.
     """
 
     def __init__(self) -> None:
@@ -63,20 +63,20 @@ class Resending:
         self._task: asyncio.Task[Resent] | None = None
 
     def note(self, so_far: Resent) -> None:
-        """Take note of how far it is."""
+        """Store the progress."""
         self.so_far = so_far
 
     def stop(self) -> None:
-        """Stop it; what is sent is sent."""
+        """Stop the run. Sent messages stay sent."""
         self.stopped = True
         if self._task is not None:
             self._task.cancel()
 
     async def run(self, view: View, letters: list[MessageExt], to: str) -> Resent:
-        """Send again, and say how far it came.
+        """Send dead letters again, and return the progress at the end.
 
         Raises:
-            ClientError: some could not be sent.
+            ClientError: some dead letters could not be sent.
         """
         work = view.console.admin.dead_letters.resend(letters, to=to or None, progress=self.note)
         self._task = start_awaited(work)
@@ -92,7 +92,7 @@ class Resending:
 
 @page("/dead-letters", "page.dead_letters", "report")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     query = view.query
     group = query.get("group", "").strip()
     _form(view, group)

@@ -1,4 +1,4 @@
-"""Delayed messages: how many wait in each level, and what is due when."""
+"""Delayed messages: the number of waiting messages per level, and the due times of the next ones."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tianzhou.admin import DelayLevel
 from tianzhou.console.layout import View, missing_brokers, page, section, table
 
 NEXT: Final = 200
-"""Messages in the list of those that are due next."""
+"""Maximum number of messages in the list of the next due messages."""
 BUCKETS: Final = (
     (0, "0"), (1_000, "1 s"), (10_000, "10 s"), (30_000, "30 s"), (60_000, "1 min"), (300_000, "5 min"),
     (600_000, "10 min"), (1_800_000, "30 min"), (3_600_000, "1 h"), (7_200_000, "2 h"),
 )  # fmt: skip
-"""Ends of the histogram's bars, from now."""
+"""Upper ends of the histogram's bars: ms from now, and label."""
 
 
 def span(milliseconds: int) -> str:
-    """A time as operators write delay levels, such as `30s`, `10m` or `2h`."""
+    """Return a time span in the form of delay levels, such as `30s`, `10m` or `2h`."""
     for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")):
         if milliseconds >= size and milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"
@@ -29,7 +29,7 @@ def span(milliseconds: int) -> str:
 
 
 def level_rows(levels: Iterable[DelayLevel], when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of levels; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table of levels; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.broker_name}:{one.level}",
@@ -44,7 +44,7 @@ def level_rows(levels: Iterable[DelayLevel], when: Callable[[int], str]) -> list
 
 
 def due_rows(levels: Iterable[DelayLevel], when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of the messages that are due next; `when` as of `level_rows`."""
+    """Return the rows of the table of the next due messages; `when` returns a time as text (`View.time`)."""
     due = sorted(((one, due) for one in levels for due in one.next), key=lambda pair: pair[1].due_ms)
     return [
         {
@@ -61,11 +61,11 @@ def due_rows(levels: Iterable[DelayLevel], when: Callable[[int], str]) -> list[d
 
 
 def histogram(levels: Iterable[DelayLevel], now_ms: int) -> list[tuple[str, int]]:
-    """How many of the messages that were read are due within each time from now; the last is later than all.
+    """Return the number of read messages that are due within each bar of `BUCKETS`, and of the later ones.
 
     Args:
-        levels: what waits.
-        now_ms: the time.
+        levels: levels with their next messages.
+        now_ms: the time now, in ms since 1970.
     """
     counts = [0] * (len(BUCKETS) + 1)
     for one in levels:
@@ -77,7 +77,7 @@ def histogram(levels: Iterable[DelayLevel], now_ms: int) -> list[tuple[str, int]
 
 
 def bars(values: list[tuple[str, int]]) -> dict[str, Any]:
-    """Options of a chart of bars."""
+    """Return the options of a bar chart."""
     return {
         "animation": False,
         "grid": {"left": 48, "right": 16, "top": 16, "bottom": 24},
@@ -90,7 +90,7 @@ def bars(values: list[tuple[str, int]]) -> dict[str, Any]:
 
 @page("/delay", "page.delay", "schedule")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     failures: dict[str, str] = {}
     levels = await view.console.admin.delays.levels(failures)
     missing_brokers(view, failures)

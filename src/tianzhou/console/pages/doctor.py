@@ -1,4 +1,4 @@
-"""Doctor: what ails the cluster, a group, a topic or a broker, by which evidence, and what to do about it."""
+"""The doctor: faults of the cluster, a group, a topic or a broker, with evidence and remedy."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SUBJECTS: Final = ("cluster", "group", "topic", "broker", "send", "access")
 _PAGES: Final = {"group": "/groups/", "topic": "/topics/", "broker": "/brokers/"}
 _COLORS: Final = {Severity.error: "negative", Severity.warning: "warning", Severity.note: "primary"}
 MOST_EVIDENCE: Final = 600
-"""Characters that are shown of a piece of evidence."""
+"""Maximum number of characters shown of one evidence value."""
 MOST_FINDINGS: Final = 100
 
 
 def subject_of(query: Mapping[str, str]) -> tuple[str, str]:
-    """What an address asks about: the subject, and the name of the one that is meant.
+    """Return the subject that an address names, and its name.
 
     Args:
-        query: of the address: `group=billing`, or `subject=access`.
+        query: parameters of the address: `group=billing`, or `subject=access`.
     """
     for kind in ("group", "topic", "broker"):
         if name := query.get(kind, ""):
@@ -37,14 +37,14 @@ def subject_of(query: Mapping[str, str]) -> tuple[str, str]:
 
 
 def link_of(subject: str) -> str:
-    """The page about the subject of a finding, `group billing`; empty when there is none."""
+    """Return the address of the page about a finding's subject, such as `group billing`; empty when there is none."""
     kind, _, rest = subject.partition(" ")
     name = re.split(r"[\s(,]", rest.strip(), maxsplit=1)[0]
     return _PAGES[kind] + quote(name, safe="") if kind in _PAGES and name else ""
 
 
 def evidence_rows(finding: Finding) -> list[tuple[str, str]]:
-    """Evidence as names and short texts."""
+    """Return evidence as names and shortened texts."""
     rows: list[tuple[str, str]] = []
     for name, value in finding.evidence.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -54,7 +54,7 @@ def evidence_rows(finding: Finding) -> list[tuple[str, str]]:
 
 @page("/doctor", "page.doctor", "medical_services")
 async def show(view: View) -> None:
-    """Fill the page; the diagnosis comes when it is made."""
+    """Show the page. The diagnosis is shown when it is complete."""
     kind, name = subject_of(view.query)
     with ui.row().classes("items-center w-full"):
         options = {one: view.text(f"doctor.{one}") for one in SUBJECTS}

@@ -34,13 +34,13 @@ from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
 from tianzhou.wire.codes import version_name
 
 OWNERS_WITHIN_S: Final = 2.0
-"""Seconds for the reports of all members, in which they name the queues that they read."""
+"""Maximum seconds to wait for the reports of all members, which name the queues that they read."""
 MAX_ASKED_MEMBERS: Final = 50
-"""Maximum number of members of which an open page requests such a report every few seconds."""
+"""Maximum number of members that an open page asks for such a report every few seconds."""
 
 
 def lag_rows(lag: GroupLag, when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of progress; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table of progress; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.queue.topic}:{one.queue.broker_name}:{one.queue.queue_id}",
@@ -58,7 +58,7 @@ def lag_rows(lag: GroupLag, when: Callable[[int], str]) -> list[dict[str, Any]]:
 
 
 def member_rows(members: ConsumerConnection | None) -> list[dict[str, Any]]:
-    """Rows of the table of members; none when no member is connected."""
+    """Return the rows of the table of members; empty when no member is connected."""
     return [
         {
             "member": one.client_id,
@@ -71,7 +71,7 @@ def member_rows(members: ConsumerConnection | None) -> list[dict[str, Any]]:
 
 
 def subscription_rows(members: ConsumerConnection | None) -> list[dict[str, Any]]:
-    """Rows of the table of subscriptions; none when no member is connected."""
+    """Return the rows of the table of subscriptions; empty when no member is connected."""
     return [
         {"topic": one.topic, "expression": one.sub_string, "type": one.expression_type}
         for one in (members.subscription_table.values() if members is not None else ())
@@ -80,10 +80,10 @@ def subscription_rows(members: ConsumerConnection | None) -> list[dict[str, Any]
 
 @page("/groups/{group}", "page.group")
 async def show(view: View) -> None:
-    """Fill the page.
+    """Show the page.
 
     Raises:
-        Missing: no broker knows the group.
+        Missing: no broker has the group.
     """
     group = view.path["group"]
     answers = await describe_group(view.console.admin, group)
@@ -174,10 +174,10 @@ def _members(view: View, group: str, members: ConsumerConnection | None) -> None
 
 @page("/groups/{group}/members/{member}", "page.member")
 async def show_member(view: View) -> None:
-    """Fill the page of one member: what it reports of itself, with the stacks of its threads.
+    """Show the page of one member: its report about itself, with the stacks of its threads.
 
     Raises:
-        Missing: no broker knows the group.
+        Missing: no broker has the group.
     """
     group, member = view.path["group"], view.path["member"]
     if not await view.console.admin.groups.config(group):

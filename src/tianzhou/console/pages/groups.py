@@ -69,7 +69,7 @@ def source(view: View) -> ListSource:
 
 @page("/groups", "page.groups", "groups")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     groups = view.console.admin.groups
 
     async def choose(group: str, operation: str) -> None:

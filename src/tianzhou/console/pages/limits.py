@@ -1,4 +1,4 @@
-"""Limits of senders at all brokers: list, set, delete."""
+"""Send limits at all brokers: list, set, delete."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ DELETE_CELL: Final = """
     @click="() => $parent.$emit('delete', {broker: props.row.broker, limit: props.row.limit_key})" />
 </q-td>
 """
-"""Cell with the button that deletes a limit. The page puts its text in the place of `LABEL`."""
+"""Cell with the button that deletes a limit. The page replaces `LABEL` by its text."""
 
 
 def limit_rows(found: Iterable[LimitStatus], when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Return the rows of the list; the same limits as `tianzhou limit list`. `when` returns a time as text."""
+    """Return the rows of the list, with the limits of `tianzhou limit list`. `when` returns a time as text."""
     every = list(found)
     return [
         {**row, "key": f"{one.broker_name} {one.limit.key}", "limit_key": one.limit.key, "broker": one.broker_name}
@@ -38,11 +38,11 @@ def limit_rows(found: Iterable[LimitStatus], when: Callable[[int], str]) -> list
 def limit_or_problem(
     scope: str, name: str, numbers: Mapping[str, float | None]
 ) -> tuple[SendLimit | None, dict[str, str]]:
-    """Return the limit that a form describes, or the problem by the field that has it.
+    """Return the limit that a form describes, or its problems by field.
 
     Args:
         scope: one of `LimitScope`.
-        name: of the topic, producer group or client; `*` for all others.
+        name: name of the topic, producer group or client; `*` for all others.
         numbers: value of each of `NUMBERS`; None for an empty field.
     """
     try:
@@ -52,7 +52,7 @@ def limit_or_problem(
 
 
 async def limits_of_brokers(view: View) -> tuple[list[LimitStatus], dict[str, str]]:
-    """Return the limits of all brokers with a master, and why a broker does not answer, by broker name.
+    """Return the limits of all brokers with a master, and why brokers do not answer, by broker name.
 
     Args:
         view: view of the visitor.
@@ -76,7 +76,7 @@ async def limits_of_brokers(view: View) -> tuple[list[LimitStatus], dict[str, st
 
 @page("/limits", "page.limits", "speed")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     found, failures = await limits_of_brokers(view)
     ui.label(view.text("limit.words"))
     for broker, why in failures.items():
@@ -123,7 +123,7 @@ async def _delete(view: View, broker: str, key: str) -> bool:
 
 
 def _form(view: View, brokers: list[str], refresh: Any) -> None:
-    # The words of a problem take up to three lines below their field.
+    # The text of a problem takes up to three lines below its field.
     with ui.row().classes("items-start w-full gap-y-8"):
         scopes = {scope.value: view.text(f"limit.scope.{scope.value}") for scope in LimitScope}
         scope = ui.select(scopes, value=LimitScope.TOPIC.value, label=view.text("limit.scope")).classes("w-72")

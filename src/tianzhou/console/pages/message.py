@@ -1,4 +1,4 @@
-"""One message: its fields, properties and body; what became of it in each group; send it again."""
+"""One message: its fields, properties and body, its state in each group, and a form to send it again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tianzhou.model.dead_letters import resent
 
 SENDER: Final = "tianzhou-console"
 KIND: Final = "console"
-"""`origin_kind` of messages that are sent again from this page."""
+"""`origin_kind` of messages that this page sends again."""
 
 
 def field_rows(message: MessageExt, when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of fields, by RocketMQ's names; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table of fields, with RocketMQ's names; `when` returns a time as text (`View.time`)."""
     values: dict[str, object] = {
         "topic": message.topic,
         "msgId": message.msg_id,
@@ -50,7 +50,7 @@ def field_rows(message: MessageExt, when: Callable[[int], str]) -> list[dict[str
 
 
 def track_state(view: View, message: MessageExt, track: MessageTrack) -> str:
-    """What became of a message in a group, in words; of one that is not online, or pulls, what its offset says."""
+    """Return the state of a message in a group in words. Add the group's offset when it is not online, or pulls."""
     state = view.text(f"track.{track.kind}")
     if track.why:
         return f"{state}: {view.failure(track.why)}"
@@ -61,7 +61,7 @@ def track_state(view: View, message: MessageExt, track: MessageTrack) -> str:
 
 
 def track_rows(view: View, message: MessageExt, tracks: list[MessageTrack]) -> list[dict[str, Any]]:
-    """Rows of the table of groups."""
+    """Return the rows of the table of groups."""
     return [
         {
             "group": one.group,
@@ -74,10 +74,10 @@ def track_rows(view: View, message: MessageExt, tracks: list[MessageTrack]) -> l
 
 @page("/message", "page.message")
 async def show(view: View) -> None:
-    """Fill the page.
+    """Show the page.
 
     Raises:
-        ClientError: there is no such message.
+        ClientError: the message does not exist.
     """
     topic, msg_id = view.query.get("topic", "").strip(), view.query.get("id", "").strip()
     if not topic or not msg_id:
@@ -116,7 +116,7 @@ def _every_row(found: ui.table) -> None:
 
 
 def body_part(view: View, message: MessageExt) -> None:
-    """Show the body of a message as text, JSON and hexadecimal, and a button that downloads it."""
+    """Show the body of a message as text, JSON and hex dump, with a button that downloads it."""
     body, charset = message.body, charset_of(view.query.get("charset", ""))
     as_json = body_json(body, charset)
 

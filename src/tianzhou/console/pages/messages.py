@@ -1,4 +1,4 @@
-"""Messages: found by topic and time, by key, or by id."""
+"""Messages, found by topic and time, by key, or by id."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tianzhou.wire.delivered import body_sizes
 
 WAYS: Final = ("time", "key", "id")
 MOST: Final = 500
-"""Messages on a page."""
+"""Maximum number of messages on a page."""
 USUALLY: Final = 100
 
 
 def message_rows(messages: Iterable[MessageExt], when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of a table of messages; `when` returns a time as text (`View.time`)."""
+    """Return the rows of a table of messages; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{one.broker_name}:{one.queue_id}:{one.queue_offset}",
@@ -38,17 +38,17 @@ def message_rows(messages: Iterable[MessageExt], when: Callable[[int], str]) -> 
 
 
 def message_columns(view: View) -> list[tuple[str, str]]:
-    """Columns of a table of messages."""
+    """Return the columns of a table of messages."""
     names = ("stored", "id", "tags", "keys", "size", "queue", "offset")
     return [(name, view.text(f"message.{name}")) for name in names]
 
 
 def older(query: Mapping[str, str], found: list[MessageExt]) -> dict[str, str]:
-    """The query of the page of messages before those that were found.
+    """Return the query of the page with the messages before the found ones.
 
     Args:
-        query: of the page now.
-        found: the newest first.
+        query: query of the present page.
+        found: messages of the present page, the newest first.
     """
     last_ms = found[-1].store_timestamp
     only_one_time = found[0].store_timestamp == last_ms
@@ -56,7 +56,7 @@ def older(query: Mapping[str, str], found: list[MessageExt]) -> dict[str, str]:
 
 
 async def find(view: View, topic: str, way: str, limit: int, failures: dict[str, str]) -> list[MessageExt]:
-    """Return the messages that a query asks for.
+    """Return the messages that a query selects.
 
     Args:
         view: view of the visitor, with the query.
@@ -66,8 +66,8 @@ async def find(view: View, topic: str, way: str, limit: int, failures: dict[str,
         failures: receives the reason of each broker that does not answer, by name.
 
     Raises:
-        ClientError: there is no such topic, or no message with that id.
-        ValueError: a time is none.
+        ClientError: the topic does not exist, or has no message with that id.
+        ValueError: a time is invalid.
     """
     messages, query = view.console.admin.messages, view.query
     if way == "id":
@@ -86,7 +86,7 @@ async def find(view: View, topic: str, way: str, limit: int, failures: dict[str,
 
 @page("/messages", "page.messages", "mail")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     query = view.query
     way = query.get("by", "time")
     if way not in WAYS:

@@ -1,4 +1,4 @@
-"""Ops: name servers with their configuration, KV entries, clean-ups of all brokers."""
+"""Operations: configuration of name servers, KV entries, clean-ups of all brokers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tianzhou.console.layout import View, confirmed, keep_in_address, page, sect
 from tianzhou.errors import TianzhouError
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
-"""Namespace of KV entries that RocketMQ itself has: queues of ordered topics."""
+"""Namespace of RocketMQ's own KV entries: queues of ordered topics."""
 
 
 def config_rows(configs: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Rows of the table of name servers' settings, which differ only where servers do."""
+    """Return the rows of the table of name servers' settings. A key has several rows when the servers differ."""
     keys = sorted({key for values in configs.values() for key in values})
     rows: list[dict[str, Any]] = []
     for key in keys:
@@ -32,7 +32,7 @@ def config_rows(configs: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]
 
 @page("/ops", "page.ops", "build")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     with section(view.text("ops.namesrv")):
         await _name_servers(view)
     with section(view.text("ops.kv")):

@@ -18,7 +18,10 @@ Found = dict[str, dict[str, ProducerInfo]]
 
 
 def together(tables: Iterable[Mapping[str, Sequence[ProducerInfo]]]) -> Found:
-    """Producers that several brokers know; a client of several brokers is one, with its latest heartbeat."""
+    """Return the producers that several brokers know.
+
+    A client of several brokers counts once, with its latest heartbeat.
+    """
     found: Found = {}
     for groups in tables:
         for group, members in groups.items():
@@ -31,7 +34,7 @@ def together(tables: Iterable[Mapping[str, Sequence[ProducerInfo]]]) -> Found:
 
 
 def group_rows(found: Found, when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of groups; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table of groups; `when` returns a time as text (`View.time`)."""
     return [
         {
             "group": group,
@@ -44,7 +47,7 @@ def group_rows(found: Found, when: Callable[[int], str]) -> list[dict[str, Any]]
 
 
 def connection_rows(connections: Iterable[Connection]) -> list[dict[str, Any]]:
-    """Rows of the table of a group's connections, each client once."""
+    """Return the rows of the table of a group's connections, each client once."""
     once = {one.client_id: one for one in connections}
     return [
         {
@@ -58,7 +61,7 @@ def connection_rows(connections: Iterable[Connection]) -> list[dict[str, Any]]:
 
 
 async def _all(view: View) -> tuple[Found, list[str]]:
-    """All producers, and which brokers could not tell them."""
+    """Return all producers, and the brokers that did not answer with the cause."""
     servers = view.console.admin.servers
     masters = await view.console.admin.cluster.masters()
 
@@ -74,7 +77,7 @@ async def _all(view: View) -> tuple[Found, list[str]]:
 
 
 async def _connections(view: View, group: str, topic: str) -> list[Connection]:
-    """Connections of a group to the brokers of a topic, or to all; of none where nobody of it is there."""
+    """Return the connections of a group to the brokers of a topic, or to all brokers."""
     admin = view.console.admin
     masters = await admin.cluster.masters()
     if topic:
@@ -85,14 +88,14 @@ async def _connections(view: View, group: str, topic: str) -> list[Connection]:
         try:
             return await admin.servers.producer_connections(address, group)
         except TianzhouError:
-            return []  # a broker says of a group without members that it does not exist
+            return []  # a broker reports a group without members as missing
 
     return [one for some in await asyncio.gather(*map(ask, masters.values())) for one in some]
 
 
 @page("/producers", "page.producers", "upload")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     found, failures = await _all(view)
     with section(view.text("producers.groups")):
         names = ("group", "members", "languages", "seen")

@@ -1,4 +1,4 @@
-"""Proof: send a bounded load, and compare what was acknowledged with what is stored and what a group consumed."""
+"""Proof: sends a bounded load, and compares acknowledged, stored and consumed messages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tianzhou.escaping import shown
 
 REFRESH_S = 0.5
 MOST_LISTED = 20
-"""Messages that are shown of each kind that should not be."""
+"""Maximum number of messages listed for each kind of violation."""
 
 
 def figures(outcome: ProofOutcome) -> list[tuple[str, int]]:
-    """The three numbers that have to be the same, with the keys of their words."""
+    """Return the three numbers that must be equal, with the keys of their texts."""
     verdict = outcome.verdict
     return [
         ("proof.acked", verdict.acknowledged),
@@ -28,7 +28,7 @@ def figures(outcome: ProofOutcome) -> list[tuple[str, int]]:
 
 
 def replica_rows(outcome: ProofOutcome) -> list[dict[str, Any]]:
-    """Rows of the table of replicas."""
+    """Return the rows of the table of replicas."""
     return [
         {
             "broker": one.broker,
@@ -41,7 +41,7 @@ def replica_rows(outcome: ProofOutcome) -> list[dict[str, Any]]:
 
 
 def complaints(outcome: ProofOutcome) -> list[tuple[str, int, list[str]]]:
-    """What should not be: the key of its words, how many, and some of them."""
+    """Return the violations: key of the text, number, and some messages."""
     verdict = outcome.verdict
     found: list[tuple[str, list[Any]]] = [
         ("proof.lost", list(verdict.lost)),
@@ -57,7 +57,7 @@ def complaints(outcome: ProofOutcome) -> list[tuple[str, int, list[str]]]:
 
 @page("/proof", "page.proof", "verified")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     ui.label(view.text("proof.means"))
     proofs = view.console.proofs
     if view.visitor.may_change:
@@ -108,9 +108,9 @@ def _form(view: View) -> None:
 
 
 def _run(view: View, run: ProofRun) -> Callable[[], None]:
-    """Draw a proof; returns what brings its progress up to date in the same elements.
+    """Draw a proof, and return a function that updates its progress.
 
-    A click on a button that is made anew meanwhile is lost.
+    The function updates the same elements, because a click on a recreated button would be lost.
     """
     with section(view.text("proof.of", topic=run.topic)):
         if run.outcome is not None:
@@ -138,7 +138,7 @@ def _progress(view: View, run: ProofRun) -> Callable[[], None]:
             async def end() -> None:
                 view.console.proofs.cancel()
 
-            # Who has started it is told what became of it.
+            # The visitor who started the proof is notified of its outcome.
             await view.act("cancel proof", run.topic, end, done=None)
 
         ui.button(view.text("cancel"), on_click=cancel).props("outline")

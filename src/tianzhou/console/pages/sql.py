@@ -1,4 +1,4 @@
-"""SQL over messages and the archive: one SELECT, bounded in rows, bytes and time, with a button that ends it."""
+"""SQL over messages and the archive: one SELECT, limited in rows, bytes and time, with a button that cancels it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PROXIES: Final = {ord("\0"): "\N{SYMBOL FOR NULL}"}
 
 
 def result_columns(answer: SqlAnswer) -> list[tuple[str, str]]:
-    """Columns of the table; two of one name are told apart by their place."""
+    """Return the columns of the table. Their position distinguishes columns with the same name."""
     return [(f"c{at}", name) for at, name in enumerate(answer.columns)]
 
 
 def result_rows(answer: SqlAnswer) -> list[dict[str, Any]]:
-    """Rows of the table, long values cut."""
+    """Return the rows of the table, with shortened values."""
     return [
         {"key": at, **{f"c{place}": _shown(value) for place, value in enumerate(row)}}
         for at, row in enumerate(answer.rows[:SHOWN_ROWS])
@@ -43,7 +43,7 @@ def _shown(value: Any) -> Any:
         return "NULL"
     if isinstance(value, dict | list):
         return cell(json.dumps(value, ensure_ascii=False))
-    # A browser's numbers are exact up to here only.
+    # JavaScript's numbers are exact only below this value.
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1 << 53:
         return value
     return cell(str(value).translate(_PROXIES))
@@ -51,7 +51,7 @@ def _shown(value: Any) -> Any:
 
 @page("/sql", "page.sql", "terminal")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     topics = view.console.watcher.now.topics
     example = EXAMPLE.format(topic=topics[0].replace('"', '""')) if topics else "SELECT 1"
     with ui.card().classes("w-full"):

@@ -1,4 +1,4 @@
-"""The time zone of all times that a visitor sees and types."""
+"""The time zone of all times that a visitor reads and types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.console.login import local_path
 
 @page("/time-zone", "page.zone")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     zone, to = view.zone, local_path(view.query.get("to", "/"))
     now_ms = time.time_ns() // 1_000_000
     ui.label(view.text("zone.words", name=zone.name, offset=zone.offset_text(now_ms), now=zone.text(now_ms)))

@@ -1,4 +1,4 @@
-"""One topic: its queues, route, settings and groups; send a message, delete it."""
+"""One topic: its queues, route, settings and groups, and forms to send a message and to delete the topic."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tianzhou.errors import UnknownTopic
 from tianzhou.model import Message, SendResult
 
 SENDER: Final = "tianzhou-console"
-"""Producer group of messages that are sent from pages."""
+"""Producer group of messages sent from pages."""
 
 
 def queue_rows(found: TopicDescription, when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table of queues; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table of queues; `when` returns a time as text (`View.time`)."""
     return [
         {
             "key": f"{queue.broker_name}:{queue.queue_id}",
@@ -42,7 +42,7 @@ def queue_rows(found: TopicDescription, when: Callable[[int], str]) -> list[dict
 
 
 def route_rows(found: TopicDescription) -> list[dict[str, Any]]:
-    """Rows of the table of brokers that have the topic."""
+    """Return the rows of the table of brokers that have the topic."""
     addresses = {data.broker_name: data.broker_addrs for data in found.route.broker_datas}
     return [
         {
@@ -57,16 +57,16 @@ def route_rows(found: TopicDescription) -> list[dict[str, Any]]:
 
 
 def group_rows(found: TopicDescription) -> list[dict[str, Any]]:
-    """Rows of the table of groups that consume the topic."""
+    """Return the rows of the table of groups that consume the topic."""
     return [{"group": name} for name in found.groups]
 
 
 @page("/topics/{topic}", "page.topic")
 async def show(view: View) -> None:
-    """Fill the page.
+    """Show the page.
 
     Raises:
-        Missing: there is no such topic.
+        Missing: the topic does not exist.
         ClientError: none of its brokers has a master.
     """
     topic = view.path["topic"]
@@ -117,7 +117,7 @@ async def show(view: View) -> None:
 
 
 def _offered(view: View, found: TopicDescription) -> tuple[str, ...]:
-    """Return the operations that the visitor may choose for the topic, as in the menu of the list."""
+    """Return the operations offered to the visitor for the topic, as in the menu of the list."""
     kinds = {one.name: one.kind for one in view.console.watcher.now.topic_entries}
     kind = kinds.get(found.topic) or kind_of(found.topic, ())
     is_writable = any(config.writable for config in found.configs.values())

@@ -73,7 +73,7 @@ def source(view: View) -> ListSource:
 
 @page("/topics", "page.topics", "topic")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     watcher, topics = view.console.watcher, view.console.admin.topics
 
     async def choose(topic: str, operation: str) -> None:

@@ -1,4 +1,4 @@
-"""Trace of a message: sent, consumed by whom, when, how long, with what result."""
+"""Trace of a message: sending, storing and each consumption, with time, duration and result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tianzhou.model.names import TRACE_TOPIC
 
 
 def steps(records: Sequence[TraceRecord], stored_ms: int = 0, stored_at: str = "") -> list[TraceRecord]:
-    """What is shown of a trace: calls that ended stand for their beginning; that it was stored is a step of its own.
+    """Return the trace's steps to display. A finished call replaces its start record. Storing is a step of its own.
 
     Args:
-        records: by time, of `Messages.trace`.
-        stored_ms: when the broker stored the message; 0 when it is not known.
-        stored_at: the broker.
+        records: records by time, from `Messages.trace`.
+        stored_ms: time when the broker stored the message, in ms; 0 when it is unknown.
+        stored_at: name of the broker.
     """
     ended = {record.request_id for record in records if record.kind is TraceKind.CONSUMED}
     found = [one for one in records if not (one.kind is TraceKind.CONSUMING and one.request_id in ended)]
@@ -33,12 +33,12 @@ def steps(records: Sequence[TraceRecord], stored_ms: int = 0, stored_at: str = "
 
 
 def kind_key(step: TraceRecord) -> str:
-    """Key of the words of a step."""
+    """Return the key of a step's text."""
     return "trace.stored" if step.kind is TraceKind.SENT and step.detail == "stored" else f"trace.{step.kind}"
 
 
 def step_rows(view: View, found: Sequence[TraceRecord]) -> list[dict[str, Any]]:
-    """Rows of the table of steps."""
+    """Return the rows of the table of steps."""
     results = {True: view.text("trace.ok"), False: view.text("trace.failed"), None: ""}
     return [
         {
@@ -56,11 +56,11 @@ def step_rows(view: View, found: Sequence[TraceRecord]) -> list[dict[str, Any]]:
 
 
 def timeline(found: Sequence[TraceRecord], labels: Sequence[str]) -> dict[str, Any]:
-    """Options of a chart: a bar a step, from its beginning for as long as it took.
+    """Return the options of a chart with one bar per step, from its begin to its end.
 
     Args:
         found: the steps by time.
-        labels: words of each.
+        labels: text of each step.
     """
     begin_ms = min((one.timestamp_ms for one in found if one.timestamp_ms), default=0)
     starts = [max(0, one.timestamp_ms - begin_ms) for one in found]
@@ -83,7 +83,7 @@ def timeline(found: Sequence[TraceRecord], labels: Sequence[str]) -> dict[str, A
 
 @page("/trace", "page.trace", "timeline")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     query = view.query
     msg_id, topic = query.get("id", "").strip(), query.get("topic", "").strip()
     trace_topic = query.get("trace", "").strip() or TRACE_TOPIC
@@ -114,7 +114,7 @@ async def show(view: View) -> None:
 
 
 async def _message(view: View, topic: str, msg_id: str, failures: dict[str, str]) -> MessageExt | None:
-    """Return the message; None when brokers no longer have it, or without its topic."""
+    """Return the message; None when no broker has it any more, or when its topic is unknown."""
     if not topic:
         return None
     try:

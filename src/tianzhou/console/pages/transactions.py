@@ -1,4 +1,4 @@
-"""Transactions: half messages that nobody has decided about yet."""
+"""Transactions: undecided half messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINKS: Final = {"topic": "/topics/{value}", "id": "/half?broker={broker}&offset=
 
 
 def half_rows(found: Iterable[OpenTransactions], now_ms: int, when: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Rows of the table, the oldest first; `when` returns a time as text (`View.time`)."""
+    """Return the rows of the table, the oldest first; `when` returns a time as text (`View.time`)."""
     halves = sorted((half for one in found for half in one.halves), key=lambda half: half.born_ms)
     return [
         {
@@ -35,7 +35,7 @@ def half_rows(found: Iterable[OpenTransactions], now_ms: int, when: Callable[[in
 
 
 def by_topic(found: Iterable[OpenTransactions]) -> list[dict[str, Any]]:
-    """How many are open by broker and topic, as the broker's own metrics count them."""
+    """Return the number of open half messages by broker and topic, as the broker's metrics count them."""
     counts: dict[tuple[str, str], int] = {}
     for one in found:
         for half in one.halves:
@@ -48,7 +48,7 @@ def by_topic(found: Iterable[OpenTransactions]) -> list[dict[str, Any]]:
 
 @page("/transactions", "page.transactions", "sync_alt")
 async def show(view: View) -> None:
-    """Fill the page."""
+    """Show the page."""
     failures: dict[str, str] = {}
     found = await view.console.admin.transactions.open(failures=failures)
     missing_brokers(view, failures)

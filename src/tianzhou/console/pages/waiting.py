@@ -1,4 +1,4 @@
-"""One message that waits: a delayed message until its time, or a half message until its transaction ends."""
+"""One waiting message: a delayed message until its time, or a half message until its transaction ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DECISIONS: Final = {TransactionState.COMMIT: "commit transaction", TransactionSt
 
 
 def delayed_facts(level: int, due: Due, message: MessageExt, when: Callable[[int], str]) -> list[tuple[str, str]]:
-    """Return the keys and values of the facts about a delayed message.
+    """Return the text keys and values of a delayed message's facts.
 
     Args:
         level: its delay level.
-        due: its target and time.
+        due: its topic and time.
         message: the message as it is stored.
         when: returns a time as text (`View.time`).
     """
@@ -46,7 +46,7 @@ def delayed_facts(level: int, due: Due, message: MessageExt, when: Callable[[int
 def half_facts(
     half: HalfMessage, message: MessageExt, now_ms: int, when: Callable[[int], str]
 ) -> list[tuple[str, str]]:
-    """Return the keys and values of the facts about a half message.
+    """Return the text keys and values of a half message's facts.
 
     Args:
         half: the half message.
@@ -70,14 +70,14 @@ def half_facts(
 
 
 def place_of(query: Mapping[str, str], *names: str) -> list[int]:
-    """Return the numbers of an address that name the place of a message.
+    """Return the numbers in an address that locate a message.
 
     Args:
         query: query of the address.
-        names: names of the numbers.
+        names: names of the address' parameters.
 
     Raises:
-        ClientError: one of them is no number.
+        ClientError: one of the parameters is not a number.
     """
     texts = [query.get(name, "") for name in names]
     if not all(text.isascii() and text.isdecimal() and len(text) < 19 for text in texts):
@@ -87,10 +87,10 @@ def place_of(query: Mapping[str, str], *names: str) -> list[int]:
 
 @page("/delayed", "page.delayed")
 async def show_delayed(view: View) -> None:
-    """Fill the page of a delayed message.
+    """Show the page of a delayed message.
 
     Raises:
-        ClientError: no such message waits.
+        ClientError: the message is not waiting.
     """
     level, offset = place_of(view.query, "level", "offset")
     due, message = await view.console.admin.delays.message(view.query.get("broker", ""), level, offset)
@@ -100,10 +100,10 @@ async def show_delayed(view: View) -> None:
 
 @page("/half", "page.half")
 async def show_half(view: View) -> None:
-    """Fill the page of a half message.
+    """Show the page of a half message.
 
     Raises:
-        ClientError: no such half message is open.
+        ClientError: the half message is not open.
     """
     (offset,) = place_of(view.query, "offset")
     transactions = view.console.admin.transactions

@@ -1,1 +1,1 @@
-"""Guards between the web server and the pages: unknown paths, sessions of web sockets, open pages, slow content."""
+"""Checks between the web server and the pages: unknown paths, sessions of web sockets, open pages, slow content."""

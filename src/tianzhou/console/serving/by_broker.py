@@ -1,7 +1,7 @@
-"""Topics and groups as the brokers that answer see them, while other brokers do not answer.
+"""Topics and groups from the brokers that answer, while other brokers do not answer.
 
-The console's client requests a topic or group of all brokers together, and fails when one of them does not answer. Then
-each broker is asked by itself, within a limit of its own, so that the page shows the answers of the others.
+The console's client first requests a topic or group from all brokers together, which fails when one of them does not
+answer. Then it asks each broker separately, with a separate timeout, so that the page shows the other answers.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tianzhou.wire.bodies.offsets import TopicStats
 
 T = TypeVar("T")
 ALL_WITHIN_S: Final = 2.0
-"""Seconds for the answer of all brokers together, before each broker is asked by itself."""
+"""Maximum seconds to wait for all brokers together, before each broker is asked separately."""
 EACH_WITHIN_S: Final = 2.0
-"""Seconds for the answer of each broker."""
+"""Maximum seconds to wait for each broker."""
 
 
 @dataclass(slots=True)
 class Answers(Generic[T]):
-    """Answers of brokers.
+    """Combined answers of brokers.
 
     Attributes:
-        found: the answers, put together.
-        failures: why a broker has not answered, by its name.
+        found: the combined answers.
+        failures: why brokers have not answered, by name.
     """
 
     found: T
@@ -47,7 +47,7 @@ class GroupDescription:
     Attributes:
         configs: configuration by broker name.
         lag: progress by queue.
-        members: connected members; None for none.
+        members: connected members; None when no member is connected.
     """
 
     configs: dict[str, SubscriptionGroupConfig]
@@ -63,7 +63,7 @@ async def ask_each(
     Args:
         masters: addresses by broker name.
         ask: sends the requests to an address.
-        within_s: seconds for the answers of a broker.
+        within_s: timeout for each broker, in seconds.
     """
     answers: Answers[dict[str, T]] = Answers({})
 
@@ -81,7 +81,7 @@ async def ask_each(
 
 
 async def _together(work: Awaitable[T]) -> T | None:
-    """Return the answer of all brokers; None when one of them has not answered in time."""
+    """Return the answer of all brokers; None when a broker has not answered in time."""
     try:
         async with asyncio.timeout(ALL_WITHIN_S):
             return await work
@@ -90,7 +90,7 @@ async def _together(work: Awaitable[T]) -> T | None:
 
 
 async def describe_topic(admin: Admin, topic: str) -> Answers[TopicDescription]:
-    """Return a topic as the brokers that answer see it.
+    """Return a topic from the brokers that answer.
 
     Raises:
         ClientError: the topic does not exist.
@@ -119,10 +119,10 @@ async def describe_topic(admin: Admin, topic: str) -> Answers[TopicDescription]:
 
 
 async def describe_group(admin: Admin, group: str) -> Answers[GroupDescription]:
-    """Return a group as the brokers that answer see it. Members are not assigned to queues when a broker is missing.
+    """Return a group from the brokers that answer. Queues have no members when a broker is missing.
 
     Raises:
-        ClientError: there is no broker.
+        ClientError: no broker is registered.
         RemotingError: no name server answers.
     """
     groups, servers = admin.groups, admin.servers

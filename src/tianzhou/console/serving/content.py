@@ -1,4 +1,4 @@
-"""Content of pages that arrives after their frame: the browser gets the frame at once, with a spinner in it.
+"""Content of pages that follows their frame. The browser receives the frame at once, with a spinner in it.
 
 A page's content waits for servers. Quick content is part of the first response. Slow content is sent over the page's
 web socket, part by part. A failure becomes a text in the frame, in the console's own words.
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from tianzhou.console.layout import View
 
 FRAME_WITHIN_S: Final = 0.3
-"""Seconds that the first response waits for the content. Content that takes longer follows over the web socket."""
+"""Seconds that the first response waits for the content. Slower content follows over the web socket."""
 MISSING_WITHIN_S: Final = 2.0
-"""Seconds that the first response waits when the page's topic or group may be missing: it carries the status."""
+"""Seconds that the first response waits when the page's topic or group may not exist, because it has the status."""
 CONTENT_WITHIN_S: Final = 60.0
-"""Seconds after which a page shows that its content has not come. Each request to a server has a shorter limit."""
+"""Seconds after which a page reports missing content. Each request to a server has a shorter timeout."""
 _log = logging.getLogger(__name__)
 
 
 class Missing(Exception):
-    """The topic or group that a page is about does not exist. The page is answered with status 404, in its frame.
+    """The topic or group of a page does not exist. The response has status 404, in the console's frame.
 
     Args:
-        text: the missing thing, in the visitor's language.
-        href: address of the list of what exists.
+        text: sentence about the missing topic or group, in the visitor's language.
+        href: address of the list of existing topics or groups.
         link: text of the link to the list.
     """
 
@@ -45,9 +45,9 @@ class Missing(Exception):
 
 
 def status_of(error: Exception) -> HTTPStatus:
-    """Return the status of a response whose content failed: 404 for a missing thing, 500 for a defect of the console.
+    """Return the status of a response whose content failed: 404 for a missing topic or group, 500 for a defect.
 
-    The status is 200 when servers do not answer, because the page shows this, and shows the rest of the cluster.
+    The status is 200 when servers do not answer, because the page reports this and shows the rest of the cluster.
     """
     if isinstance(error, Missing):
         return HTTPStatus.NOT_FOUND
@@ -56,11 +56,11 @@ def status_of(error: Exception) -> HTTPStatus:
 
 
 async def show_content(view: View, show: Callable[[View], Awaitable[None]]) -> None:
-    """Show the content of a page, and return when it is there, or after `FRAME_WITHIN_S`. Slow content goes on.
+    """Show the content of a page. Return when it is complete, or after `FRAME_WITHIN_S`; slow content continues.
 
     Args:
         view: view of the visitor.
-        show: function that shows the content.
+        show: shows the content.
     """
     client = ui.context.client
     place = ui.column().classes("w-full gap-4")
@@ -96,7 +96,7 @@ async def show_content(view: View, show: Callable[[View], Awaitable[None]]) -> N
 
 
 def _may_be_missing(view: View) -> bool:
-    """Return whether the page's address names a topic or group that the last snapshot does not have."""
+    """Whether the page's address names a topic or group that is not in the last snapshot."""
     now, topic, group = view.console.watcher.now, view.path.get("topic"), view.path.get("group")
     has_topic = topic is None or topic in now.topics or topic in now.system_topics
     return not has_topic or (group is not None and group not in now.groups)

@@ -1,4 +1,4 @@
-"""The toolkit's pages within the bounds of `WaitingPages`."""
+"""The toolkit's pages within the limits of `WaitingPages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tianzhou.console.serving.waiting_pages import WaitingPages
 
 
 def bound_waiting(pages: WaitingPages, client: Client, session: str) -> None:
-    """Count a new page as waiting until its browser opens its web socket. Delete the oldest pages above the bounds.
+    """Count a new page as waiting until its browser opens its web socket. Delete the oldest pages above the limits.
 
     Args:
         pages: the waiting pages.

@@ -1,7 +1,7 @@
 """Web sockets bound to sessions: a message acts on a page only when the page's own session sent it.
 
-The toolkit finds a page by the id in a message, and does not check the sender. A viewer with the id of an admin's
-page could press its buttons. So each message is checked here, before the toolkit handles it:
+The toolkit finds a page by the id in a message, and does not check the sender. A viewer with the id of an admin's page
+could press its buttons. So this module checks each message before the toolkit handles it:
 
 - The socket has joined the page. A socket joins only pages of its own session.
 - The session is still open. A deleted account, or one with another role or password, has no open session.
@@ -23,25 +23,25 @@ from tianzhou.console.sessions import Visitor
 
 NAMESPACE: Final = "/"
 SOCKETS: Final = "/_nicegui_ws"
-"""Beginning of the paths of web sockets, and of the requests that stand in for one."""
+"""Prefix of the paths of web sockets, and of the requests that replace a web socket."""
 _CONNECT: Final = "connect"
 _DISCONNECT: Final = "disconnect"
 _HANDSHAKE: Final = "handshake"
 _NO_PAGE: Final = "none"
-"""Page id that no page has. The toolkit refuses it, and its script loads the page again."""
+"""Page id that no page has. The toolkit rejects it, and its script reloads the page."""
 _ORIGINAL: Final = "unguarded"
 """Attribute of a guarded handler: the toolkit's own handler."""
 
 
 def visitor_of_socket(environ: Mapping[str, Any] | None) -> Visitor | None:
-    """Return the visitor whose session opened a web socket; None for no session."""
+    """Return the visitor whose session opened a web socket; None without a session."""
     scope = (environ or {}).get("asgi.scope") or {}
     found = scope.get("state", {}).get(STATE)
     return found if isinstance(found, Visitor) else None
 
 
 def visitor_of_page(page_id: object) -> Visitor | None:
-    """Return the visitor for whom a page was built; None when there is no such page."""
+    """Return the visitor for whom a page was built; None when the page does not exist."""
     client = Client.instances.get(page_id) if isinstance(page_id, str) else None
     found = getattr(client.request.state, STATE, None) if client is not None else None
     return found if isinstance(found, Visitor) else None
@@ -58,7 +58,7 @@ class PageSockets:
         self._is_open = is_open
 
     def install(self) -> None:
-        """Put the checks before the toolkit's handlers of all messages."""
+        """Wrap the toolkit's handlers of all messages in the checks."""
         handlers = core.sio.handlers[NAMESPACE]
         for name, handler in list(handlers.items()):
             original = getattr(handler, _ORIGINAL, handler)
@@ -74,14 +74,14 @@ class PageSockets:
             handlers[name] = guarded
 
     def may_join(self, socket_id: str, page_id: object) -> bool:
-        """Return whether a socket may join a page, which then gets its messages."""
+        """Whether a socket may join a page, which then receives its messages."""
         visitor = visitor_of_page(page_id)
         if visitor is None or visitor is not visitor_of_socket(core.sio.get_environ(socket_id)):
             return False
         return self._is_open(visitor)
 
     def may_act(self, socket_id: str, message: object) -> bool:
-        """Return whether a socket may send a message to the page that the message names."""
+        """Whether a socket may send a message to the page that the message names."""
         page_id = message.get("client_id") if isinstance(message, dict) else None
         return page_id in core.sio.rooms(socket_id) and self.may_join(socket_id, page_id)
 
@@ -119,13 +119,13 @@ class PageSockets:
 
 
 class OwnSockets:
-    """ASGI middleware that refuses a request which continues the web socket of another session.
+    """An ASGI middleware that refuses a request for the web socket of another session.
 
     A browser that cannot open a web socket sends and receives its messages by requests with the socket's id. Each of
     them must belong to the session that opened the socket.
 
     Args:
-        app: the application behind it.
+        app: the wrapped application.
     """
 
     def __init__(self, app: ASGIApp) -> None:

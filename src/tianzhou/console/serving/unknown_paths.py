@@ -1,7 +1,7 @@
-"""404 for paths that the console does not have, without a page of the toolkit.
+"""Status 404 for unknown paths, without a page of the toolkit.
 
-The toolkit builds a page for each path that it does not know, and keeps it for a minute. A logged-in visitor gets one
-in the frame of the console. All other requests get a line of text.
+The toolkit builds a page for each unknown path, and stores it for a minute. A logged-in visitor gets one in the frame
+of the console. All other requests get a line of text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_SUCH_PATH: Final = "the console has no such path\n"
 
 
 def matches(routes: Iterable[BaseRoute], scope: MutableMapping[str, Any]) -> bool:
-    """Return whether a route serves the path of a request, or serves it with or without a slash at its end."""
+    """Whether a route serves the path of a request, with or without a slash at its end."""
     path = str(scope["path"])
     twin = path.rstrip("/") if path.endswith("/") else f"{path}/"
     scopes = [scope] if path in ("", "/") else [scope, {**scope, "path": twin}]
@@ -28,17 +28,17 @@ def matches(routes: Iterable[BaseRoute], scope: MutableMapping[str, Any]) -> boo
 
 
 def wants_page(scope: MutableMapping[str, Any]) -> bool:
-    """Return whether a logged-in visitor's browser opens a page, and does not load a part of one."""
+    """Whether a logged-in visitor's browser opens a page, and not a part of one."""
     if scope["method"] != "GET" or scope.get("state", {}).get(STATE) is None:
         return False
     return "text/html" in Headers(scope=scope).get("accept", "") and not str(scope["path"]).startswith(TOOLKIT)
 
 
 class UnknownPaths:
-    """ASGI middleware that answers 404 to requests for unknown paths, unless `wants_page` allows a page.
+    """An ASGI middleware that replies 404 to requests for unknown paths, unless `wants_page` allows a page.
 
     Args:
-        app: the application behind it.
+        app: the wrapped application.
         routes: returns all routes of the application.
     """
 

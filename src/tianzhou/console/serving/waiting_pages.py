@@ -1,6 +1,6 @@
-"""Bounds on pages whose browser has not opened their web socket yet. Pure.
+"""Limits of pages whose browser has not opened the web socket yet. Pure.
 
-The toolkit keeps such a page for a minute. Programs that load pages and run no script would fill the memory with them.
+The toolkit stores such a page for a minute. Programs that load pages and run no script would fill the memory with them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 MAX_WAITING: Final = 128
 """Maximum number of waiting pages."""
 MAX_WAITING_A_SESSION: Final = 48
-"""Maximum number of waiting pages of one session: more than the tabs that a browser opens at once."""
+"""Maximum number of waiting pages of one session, more than the tabs that a browser opens at once."""
 
 
 class WaitingPages:
@@ -32,7 +32,7 @@ class WaitingPages:
         return len(self._session_of)
 
     def add(self, page: str, session: str) -> list[str]:
-        """Add a page, and return the pages to drop: the oldest ones above the bounds.
+        """Add a page, and return the pages to drop: the oldest ones above the limits.
 
         Args:
             page: id of the page.
@@ -51,7 +51,7 @@ class WaitingPages:
         return dropped
 
     def remove(self, page: str) -> None:
-        """Remove a page that is open now, or is gone; one that does not wait changes nothing."""
+        """Remove a page that was opened or deleted. Other pages are ignored."""
         session = self._session_of.pop(page, None)
         if session is None:
             return

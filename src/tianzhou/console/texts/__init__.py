@@ -1,4 +1,4 @@
-"""The console's words in English and Chinese: a key a text, both languages side by side."""
+"""Texts of the console in English and Chinese: one key per text, with both languages side by side."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ for _words in (frame, overview, topics, groups, messages, sql, cluster, access, 
 
 
 def text(language: str, key: str, **values: object) -> str:
-    """A text in a language, with its blanks filled in.
+    """Return a text in a language, with its placeholders filled.
 
     Args:
-        language: one of `LANGUAGES`; any other is taken for English.
-        key: of `TEXTS`.
-        values: of the blanks.
+        language: one of `LANGUAGES`; English for any other value.
+        key: key in `TEXTS`.
+        values: values of the placeholders.
 
     Raises:
-        KeyError: there is no such text, or a blank has no value.
+        KeyError: the text does not exist, or a placeholder has no value.
     """
     english, chinese = TEXTS[key]
     found = chinese if language == "zh" else english
@@ -50,12 +50,12 @@ def text(language: str, key: str, **values: object) -> str:
 
 
 def english(key: str, **values: object) -> str:
-    """Return a text in English, as the audit log has it; see `text`."""
+    """Return a text in English, for the audit log; see `text`."""
     return text("en", key, **values)
 
 
 def choose(cookie: str | None, accepted: str) -> str:
-    """The language of a visitor: what they chose, else what their browser prefers.
+    """Return the language of a visitor: the chosen one, otherwise the browser's preference.
 
     Args:
         cookie: value of `COOKIE`.

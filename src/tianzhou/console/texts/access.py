@@ -1,4 +1,4 @@
-"""Words of the page about access control."""
+"""Texts of the page about access control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of the audit log's entries, which are written in English, for Chinese pages."""
+"""Chinese texts for the audit log's entries, which are written in English."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ ACTIONS: Final = {
     "set limit": "设置限额", "delete limit": "删除限额",
     "prove": "消息对账", "cancel proof": "取消对账",
 }  # fmt: skip
-"""Actions, as `View.act` is told them."""
+"""Names of actions, as passed to `View.act`."""
 OUTCOMES: Final = {"begun": "开始", "done": "完成", "failed": "失败", "refused": "被拒绝"}
-"""What an outcome begins with."""
+"""Prefixes of outcomes."""

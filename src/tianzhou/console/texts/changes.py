@@ -1,4 +1,4 @@
-"""Words of the questions that the console asks before a change, and of undo."""
+"""Texts of the console's confirmations before changes, and of undo."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ TEXTS: Final = {
         "拒绝：队列末尾小于该位点，主题可能已重建",
     ),
     "undo.step.lost": ("refused: the group has no offset here now", "拒绝：消费组目前在此没有位点"),
-    # In the table of the audit log
+    # Table of the audit log
     "undo.state.undone": ("undone", "已撤销"),
     "undo.state.superseded": ("undo later changes first", "请先撤销之后的变更"),
     "undo.state.without": ("no earlier offsets", "变更前没有位点"),
-    # In a notice
+    # Notices
     "undo.reason.undone": ("It is undone already.", "已撤销。"),
     "undo.reason.superseded": (
         "Not undone: a later change has moved the same group in this topic. Undo that one first.",
@@ -118,7 +118,7 @@ TEXTS: Final = {
     ),
     "lag.failed": ("The lag is not known: {why}", "无法获取堆积：{why}"),
     "topic.do.lag": ("Lag by queue", "各队列堆积"),
-    # Limits of senders
+    # Send limits
     "page.limits": ("Limits of senders", "发送限额"),
     "limit.words": (
         "Each broker counts by itself and answers more with SYSTEM_BUSY. * limits names without a limit of their own.",

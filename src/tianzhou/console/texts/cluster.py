@@ -1,4 +1,4 @@
-"""Words of the pages about brokers, name servers and producers."""
+"""Texts of the pages about brokers, name servers and producers."""
 
 from __future__ import annotations
 

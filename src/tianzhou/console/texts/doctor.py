@@ -1,4 +1,4 @@
-"""Words of the doctor's page; those of what it finds are with the doctor (`tianzhou.doctor.chinese`)."""
+"""Texts of the doctor's page. The texts of findings are in `tianzhou.doctor.chinese`."""
 
 from __future__ import annotations
 

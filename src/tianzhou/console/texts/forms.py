@@ -1,4 +1,4 @@
-"""Words of the forms that create and change topics and groups."""
+"""Texts of the forms that create and change topics and groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS: Final = {
         "Brokers create the topics that begin with {prefix} themselves; choose another name.",
         "以 {prefix} 开头的主题由 Broker 自行创建，请换一个名称。",
     ),
-    # Names that exist, and names that do not
+    # Existing and missing names
     "topic.exists": ("Topic {name} exists already. Nothing was changed.", "主题 {name} 已存在，未作任何变更。"),
     "topic.exists.open": ("Open topic {name}", "打开主题 {name}"),
     "group.exists": ("Group {name} exists already. Nothing was changed.", "消费组 {name} 已存在，未作任何变更。"),

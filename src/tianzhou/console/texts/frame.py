@@ -1,4 +1,4 @@
-"""Words of the frame, the log-in and of several pages."""
+"""Texts of the frame, the log-in and of several pages."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ TEXTS: Final = {
     ),
     "zone.use": ("Use this zone", "使用该时区"),
     "zone.browser": ("Use the browser's zone", "使用浏览器的时区"),
-    # How long ago
+    # Ages
     "age.s": ("{count} s ago", "{count} 秒前"),
     "age.min": ("{count} min ago", "{count} 分钟前"),
     "age.h": ("{count} h ago", "{count} 小时前"),

@@ -1,4 +1,4 @@
-"""Words of the pages about consumer groups."""
+"""Texts of the pages about consumer groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of the pages about messages: search, one message, dead letters, trace, transactions, delays."""
+"""Texts of the pages about messages: search, one message, dead letters, trace, transactions, delays."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TEXTS: Final = {
     ),
     "message.nobody": ("No group that consumes the topic is online.", "该主题没有在线的消费组。"),
     "message.consumed": ("{result} after {ms} ms", "{result}，耗时 {ms} 毫秒"),
-    # What became of it in a group
+    # State of the message in a group
     "track.none": ("No group consumes the topic.", "没有消费组订阅该主题。"),
     "track.state": ("State", "状态"),
     "track.offset": ("Consumed up to", "消费位点"),

@@ -1,4 +1,4 @@
-"""Words of the dashboard and of the audit log."""
+"""Texts of the dashboard and of the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of the proof's page."""
+"""Texts of the proof's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of the page for SQL."""
+"""Texts of the SQL page."""
 
 from __future__ import annotations
 

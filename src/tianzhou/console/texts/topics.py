@@ -1,4 +1,4 @@
-"""Words of the pages about topics."""
+"""Texts of the pages about topics."""
 
 from __future__ import annotations
 

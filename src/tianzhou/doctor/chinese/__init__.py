@@ -1,6 +1,6 @@
-"""Findings in Chinese: sentence and fix of each illness by its name, and what stands in their places. Pure.
+"""Findings in Chinese: sentence and remedy of each illness by its name, and translated placeholder values. Pure.
 
-Names of illnesses and evidence stay as they are, so that they can be looked for in the documentation.
+Names of illnesses and evidence stay in English, so that a reader can search for them in the documentation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tianzhou.doctor.chinese.failures import failure_in_chinese, question_in_chi
 from tianzhou.doctor.findings import Finding, Report, Unanswered, filled
 
 TEXTS: Final[Mapping[str, tuple[str, str]]] = group.TEXTS | topic.TEXTS | broker.TEXTS | clients.TEXTS | machine.TEXTS
-"""What an illness means, and what to do, by its name: with the places of `Illness.means` and `Illness.fix`."""
+"""Sentence and remedy of each illness by its name, with the placeholders of `Illness.means` and `Illness.fix`."""
 _SUBJECTS: Final = {
     "name server": "NameServer", "broker": "Broker", "group": "消费组", "topic": "主题", "member": "成员",
     "address": "地址", "checkpoint": "检查点", "folder": "目录", "file": "文件", "host": "本机",
@@ -31,12 +31,13 @@ AROUND_FINDINGS: Final = (
     "未能得知 {server} 的{question}：{why}",
     "另有 {count} 项未能得知；完整内容见 -o json",
 )
-"""What a terminal shows before a fix, behind cut evidence, of a question without an answer, and of more of those."""
+"""Texts of a terminal: before a fix, after shortened evidence, for a request without an answer, and for further
+ones."""
 _SEVERITIES: Final = {"error": "错误", "warning": "警告", "note": "提示"}
 _SERVERS: Final = frozenset({"broker", "server", "kind", "expected"})
-"""Places of servers and their kinds."""
+"""Placeholders for servers and kinds of servers."""
 _AMOUNTS: Final = frozenset({"age", "ahead", "behind", "held", "late", "left", "limits", "since", "took", "waits"})
-"""Places of spans of time and of other numbers with their units."""
+"""Placeholders for time spans and other numbers with units."""
 _UNITS: Final = {
     "ms": "毫秒", "s": "秒", "min": "分钟", "h": "小时", "days": "天", "bytes": "字节", "times": "次",
 }  # fmt: skip
@@ -44,7 +45,7 @@ _UNIT: Final = re.compile(rf"(?<=\d) ({'|'.join(_UNITS)})\b")
 
 
 def report_in_chinese(report: Report) -> Report:
-    """A report with its findings in Chinese, and with why questions have no answer."""
+    """Return a report with its findings and its unanswered requests in Chinese."""
     return replace(
         report,
         findings=[finding_in_chinese(finding) for finding in report.findings],
@@ -53,12 +54,12 @@ def report_in_chinese(report: Report) -> Report:
 
 
 def unanswered_in_chinese(one: Unanswered) -> Unanswered:
-    """A question without an answer, in Chinese: what was asked for, and why there is none."""
+    """Return a request without an answer in Chinese: the request, and the cause."""
     return Unanswered(one.server, question_in_chinese(one.question), failure_in_chinese(one.why))
 
 
 def finding_in_chinese(finding: Finding) -> Finding:
-    """A finding with its sentence and its fix in Chinese; one of an illness without Chinese words as it is."""
+    """Return a finding with its sentence and its fix in Chinese; unchanged when its illness has no translation."""
     if finding.name not in TEXTS:
         return finding
     words = {name: _word(name, word) for name, word in finding.words.items()}
@@ -67,7 +68,7 @@ def finding_in_chinese(finding: Finding) -> Finding:
 
 
 def subject_in_chinese(subject: str) -> str:
-    """Who has a finding, or what was looked at: `消费组 billing` for `group billing`."""
+    """Return the subject of a finding or report in Chinese: `消费组 billing` for `group billing`."""
     for kind, chinese in _SUBJECTS.items():
         if subject == kind or subject.startswith(f"{kind} "):
             return chinese + subject.removeprefix(kind)
@@ -75,12 +76,12 @@ def subject_in_chinese(subject: str) -> str:
 
 
 def looked_at_in_chinese(what: str) -> str:
-    """One of the names in `Report.looked_at`."""
+    """Return a key of `Report.looked_at` in Chinese."""
     return _LOOKED_AT.get(what, what)
 
 
 def summary_in_chinese(report: Report) -> str:
-    """What was looked at, and how much was found, in a line."""
+    """Return one line with the diagnosed subjects and the number of findings."""
     subject = subject_in_chinese(report.subject)
     if not report.could_look:
         return f"{subject}：无法检查，因为没有 NameServer 应答"

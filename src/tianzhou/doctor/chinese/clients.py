@@ -1,4 +1,4 @@
-"""What keeps clients and streams from their work, in Chinese: addresses, TLS, signatures; checkpoints, Java."""
+"""Faults of clients and Spark streams in Chinese: addresses, TLS, signatures; checkpoints, Java."""
 
 from __future__ import annotations
 

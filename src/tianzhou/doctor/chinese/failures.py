@@ -1,6 +1,6 @@
-"""Why something failed, in Chinese: the sentences that errors of this project have, with the system's words. Pure.
+"""Failures in Chinese: translations of this project's error texts and of the operating system's messages. Pure.
 
-What has no Chinese here, such as a sentence of another server's, is passed on as the original that it is.
+A text without a translation, such as a remark of another server, is shown in the original.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from tianzhou.wire.codes import ResponseCode
 
 ORIGINAL: Final = "原文："
-"""Stands before what is passed on in another language."""
+"""Prefix of an untranslated text."""
 SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     # Connections
     ("cannot connect to {place} within {ms} ms; is the address right and reachable?",
@@ -39,7 +39,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     ("no name server answers: {each}", "没有 NameServer 应答：{each}"),
     ("its certificate is not trusted ({why}){hint}", "对方的证书不受信任（{why}）{hint}"),
     ("{why}; does the server speak TLS?", "{why}；服务器是否使用 TLS？"),
-    # The system's words
+    # Messages of the operating system
     ("Connection refused", "连接被拒绝"),
     ("Connection reset by peer", "连接被对端重置"),
     ("Connection timed out", "连接超时"),
@@ -47,7 +47,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     ("Network is unreachable", "网络不可达"),
     ("Name or service not known", "无法解析主机名"),
     ("Temporary failure in name resolution", "暂时无法解析主机名"),
-    # What is not there
+    # Missing topics, groups and brokers
     ("topic {topic} does not exist; create it or check its name", "主题 {topic} 不存在；请创建，或检查名称"),
     ("topic {topic} does not exist; create it first", "主题 {topic} 不存在；请先创建"),
     ("topic {topic} does not exist; name one, or none for a topic of its own",
@@ -120,7 +120,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     ("the answer is larger than it may be; select less", "结果超过大小上限；请缩小范围"),
     ("{count} statements; give one SELECT", "共 {count} 条语句；请只写一条 SELECT"),
     ("{kind} is not allowed; only SELECT is", "不允许 {kind}；只能使用 SELECT"),
-    # What a proof says
+    # Messages of a proof
     ("topic {topic} made, {count} queues", "已创建主题 {topic}，{count} 个队列"),
     ("{count} messages acknowledged in {s} s", "{count} 条消息已确认，用时 {s} 秒"),
     ("waiting: {each}", "等待：{each}"),
@@ -144,7 +144,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     ("only {most} are asked", "只询问其中 {most} 个"),
     ("only the first {most} are looked at", "只检查前 {most} 个"),
 )  # fmt: skip
-"""Sentences with their blanks, in English and Chinese; of two that fit, the one that stands first."""
+"""Sentences with placeholders, in English and Chinese. When two match, the first one applies."""
 QUESTIONS: Final[tuple[tuple[str, str], ...]] = (
     ("brokers", "Broker 列表"),
     ("configuration", "配置"),
@@ -165,7 +165,7 @@ QUESTIONS: Final[tuple[tuple[str, str], ...]] = (
     ("{count} more topics", "另外 {count} 个主题"),
     ("{count} more groups", "另外 {count} 个消费组"),
 )
-"""What the doctor asks servers for, in English and Chinese."""
+"""The doctor's requests to servers, in English and Chinese."""
 _ANSWERS: Final = {
     ResponseCode.SYSTEM_ERROR: "服务器内部错误", ResponseCode.SYSTEM_BUSY: "服务器繁忙，请稍后重试",
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "服务器不支持该请求，版本可能较旧",
@@ -179,11 +179,11 @@ _ANSWERS: Final = {
     ResponseCode.INVALID_PARAMETER: "参数不合法", ResponseCode.CONSUMER_NOT_ONLINE: "消费组没有在线成员",
     ResponseCode.CONSUME_MSG_TIMEOUT: "客户端未在十秒内应答", ResponseCode.GO_AWAY: "服务器正在停止",
 }  # fmt: skip
-"""What response codes mean (wire.md §2)."""
+"""Meanings of response codes (wire.md §2)."""
 _REFUSED: Final = re.compile(r"code (?P<code>\d+)(?: from (?P<place>\S+))?: (?P<remark>.*)", re.DOTALL)
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff]")
 _INNER: Final = frozenset({"why", "each"})
-"""Blanks in which another failure stands, or several."""
+"""Placeholders that contain another failure, or several."""
 
 
 def _pattern(english: str) -> re.Pattern[str]:
@@ -199,7 +199,7 @@ _QUESTIONS: Final = [(_pattern(english), chinese) for english, chinese in QUESTI
 
 
 def _found(text: str, table: Iterable[tuple[re.Pattern[str], str]]) -> str:
-    """A text by the first of the patterns that it fits; empty when there is none."""
+    """Return the translation of a text by the first matching pattern; empty when no pattern matches."""
     for pattern, chinese in table:
         if found := pattern.fullmatch(text):
             blanks = {
@@ -211,10 +211,10 @@ def _found(text: str, table: Iterable[tuple[re.Pattern[str], str]]) -> str:
 
 
 def failure_in_chinese(text: str) -> str:
-    """Why something failed, in Chinese; a sentence that has none stands behind `ORIGINAL`.
+    """Return a failure in Chinese. A text without a translation follows `ORIGINAL`.
 
     Args:
-        text: of an error, or an excuse of the doctor.
+        text: an error's text, or a note of the doctor.
     """
     if not text or _CHINESE.search(text):
         return text
@@ -229,5 +229,5 @@ def failure_in_chinese(text: str) -> str:
 
 
 def question_in_chinese(question: str) -> str:
-    """What the doctor asked a server for, in Chinese; as it is when there is none."""
+    """Return a request of the doctor in Chinese; unchanged when it has no translation."""
     return _found(question, _QUESTIONS) or question

@@ -1,4 +1,4 @@
-"""What a machine lacks for a broker, and what strangers may do, in Chinese."""
+"""Shortcomings of a machine for a broker, and faults of access control, in Chinese."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ TEXTS: Final = {
             "TIANZHOU_PURE）。"
         ),
     ),
-    # Who may do what
+    # Access control
     "broker-open-to-all": (
         (
             "{broker} 在 {bind} 上监听且没有访问控制：能连通它的任何人都可以读写所有主题、创建主题和消费组、"

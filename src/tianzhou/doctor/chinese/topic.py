@@ -1,4 +1,4 @@
-"""Illnesses of topics, and what keeps a send from being taken, in Chinese."""
+"""Illnesses of topics, and reasons why a send is refused, in Chinese."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Illnesses: what each is called and means, and who has it according to what was read. Pure."""
+"""Illnesses: names, meanings and remedies of all faults, and the rules that find them in observations. Pure."""

@@ -1,4 +1,4 @@
-"""Who may do what: servers that ask nobody who they are, plain connections, secrets that others can read."""
+"""Faults of access control: servers without authentication, unencrypted connections, and readable secret files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tianzhou.doctor.observations import AddressSeen, BrokerSeen, ClusterSeen, S
 
 ADMIN_KEY: Final = "enableRemoteAdmin"
 NO_KEY: Final = "no such key"
-"""What a server of RocketMQ's has, which has no such gate."""
+"""Evidence for a server of RocketMQ's, which has no such setting."""
 
 BROKER_OPEN = Illness(
     "broker-open-to-all",
@@ -62,11 +62,11 @@ ILLNESSES: Final = (BROKER_OPEN, NAME_SERVER_OPEN, REMOTE_ADMIN, PLAIN, OPEN_HA,
 def findings(
     seen: ClusterSeen, name_servers: Sequence[AddressSeen], secrets: Sequence[SecretFileSeen] = ()
 ) -> Iterator[Finding]:
-    """What strangers may do.
+    """Yield the faults of access control.
 
     Args:
         seen: the cluster.
-        name_servers: what connecting to its name servers shows.
+        name_servers: results of connecting to the cluster's name servers.
         secrets: files with secrets on this machine.
     """
     for broker in seen.brokers:
@@ -94,7 +94,7 @@ def findings(
 
 
 def _broker(broker: BrokerSeen) -> Iterator[Finding]:
-    # RocketMQ's brokers listen everywhere and have no such key.
+    # RocketMQ's brokers listen on all addresses and have no such key.
     bind = broker.setting("bindAddress", "0.0.0.0")
     if not _open(bind):
         return

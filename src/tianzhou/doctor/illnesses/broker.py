@@ -1,4 +1,4 @@
-"""What is wrong with servers: who does not answer or lead, disks, copies, clocks, and what piles up."""
+"""Faults of name servers and brokers: no answer, no leader, full disks, replicas, clocks, and backlogs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tianzhou.wire.bodies.replication import HaStatus
 
 CLOCK_MS: Final = 5_000
 LATE_MS: Final = 60_000
-"""How long after its time a delayed message counts as late."""
+"""Milliseconds after its due time from which a delayed message counts as late."""
 OLD_HALF_MS: Final = 600_000
-"""How old a half message may be: a client that answers is asked long before."""
+"""Maximum age of a half message, in ms. A running producer is asked for its decision long before."""
 SLAVE_BEHIND_S: Final = 10.0
 SLAVE_BEHIND_BYTES: Final = 64 * 1024 * 1024
 SLOW_SEND_MS: Final = 500
 BUSY_MS: Final = 200
-"""Default of `waitTimeMillsInSendQueue`."""
+"""Default of `waitTimeMillsInSendQueue`, in ms."""
 
 NAME_SERVER_SILENT = Illness(
     "name-server-does-not-answer",
@@ -219,7 +219,7 @@ ILLNESSES: Final = (
 
 
 def findings(seen: ClusterSeen) -> Iterator[Finding]:
-    """What name servers and brokers suffer from."""
+    """Yield the faults of name servers and brokers."""
     yield from _name_servers(seen)
     if any(one.info is not None for one in seen.name_servers) and not seen.brokers:
         yield NO_BROKER.found("cluster", {"name_servers": [one.address for one in seen.name_servers]})
@@ -240,7 +240,7 @@ def findings(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 def is_silent(error: str) -> bool:
-    """Whether a broker took the connection and sent no reply, by the text of a `RequestTimeout`.
+    """Whether a broker accepted the connection and sent no reply, according to the text of a `RequestTimeout`.
 
     Args:
         error: why the broker did not answer.
@@ -285,7 +285,7 @@ def _address(seen: ClusterSeen, broker: BrokerSeen) -> Iterator[Finding]:
     address = broker.status.address
     if not is_only_local(address):
         return
-    # Who reaches the name server by such an address as well may have everything on one machine.
+    # If clients reach the name server by a loopback address as well, everything may run on one machine.
     elsewhere = [one.address for one in seen.name_servers if not is_only_local(one.address)]
     yield ADDRESS_ONLY_LOCAL.graded(Severity.error if elsewhere else Severity.note).found(
         broker.subject,
@@ -296,7 +296,7 @@ def _address(seen: ClusterSeen, broker: BrokerSeen) -> Iterator[Finding]:
 
 
 def is_only_local(address: str) -> bool:
-    """Whether an address `host:port` means another machine to each machine."""
+    """Whether an address `host:port` is a loopback or unspecified address, which only the own machine reaches."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         found = ipaddress.ip_address(host)
@@ -306,7 +306,7 @@ def is_only_local(address: str) -> bool:
 
 
 def of_broker(broker: BrokerSeen, now_ms: int) -> Iterator[Finding]:
-    """What a broker suffers from that answers."""
+    """Yield the faults of a broker that answers."""
     who = {"broker": broker.subject}
     for trouble in broker.status.troubles:
         evidence = {"task": trouble.task, "why": trouble.why, "count": trouble.count, "since_ms": trouble.since_ms}
@@ -373,7 +373,7 @@ def _copies(broker: BrokerSeen) -> Iterator[Finding]:
 
 
 def _follows(status: BrokerStatus, copies: HaStatus) -> bool:
-    """Whether a slave or member copies a log: it knows from whom, and a slave has a connection there."""
+    """Whether a slave or member replicates a log: it has a source, and a slave also has a connection to it."""
     if status.membership is not None:
         return bool(status.follows or status.membership.leader)
     return bool(status.follows and copies.ha_client_runtime_info.last_read_timestamp)

@@ -1,4 +1,4 @@
-"""Why a client cannot connect: names, addresses, ports, TLS, signatures."""
+"""Faults that prevent a client's connection: names, addresses, ports, TLS, signatures."""
 
 from __future__ import annotations
 
@@ -116,26 +116,26 @@ _BY_FAILURE: Final = {
 }
 FAST_PORT_BELOW: Final = 2
 HA_PORT_ABOVE: Final = 1
-"""Where RocketMQ has a broker's other ports, seen from its own."""
+"""Distance of a broker's other ports from its own port, in RocketMQ's defaults."""
 DEFAULT_HA_PORT: Final = "10912"
-"""`haListenPort` of who has not set it: the port above its own is meant."""
+"""Value of `haListenPort` when it is not set. It then means the port above the broker's own."""
 
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def findings(seen: AddressSeen, brokers: Collection[str] = (), between: Mapping[str, str] = _NONE) -> Iterator[Finding]:
-    """Why an address cannot be used.
+    """Yield the reasons why an address cannot be used.
 
     Args:
-        seen: what happened there.
+        seen: the result of connecting to it.
         brokers: addresses of brokers that name servers know.
         between: see `ports_between`.
     """
     subject = f"address {seen.address}"
     words = {"address": seen.address, "expected": seen.expected.value, "kind": seen.kind.value}
     evidence = {"expected": seen.expected.value, "found": seen.kind.value, "error": seen.why or seen.refusal}
-    # An HA port ends the connection or says nothing; the port of a group's members refuses what it does not know.
+    # An HA port closes the connection or sends nothing. The port of DLedger members refuses unknown requests.
     served = seen.failure is Failure.NONE and seen.kind is not PortKind.NOT_ROCKETMQ and seen.unsigned
     right = _named(seen.address, between) or _neighbour(seen.address, -HA_PORT_ABOVE, brokers)
     if right and not served and seen.failure in (Failure.NONE, Failure.SILENT, Failure.CLOSED):
@@ -155,10 +155,10 @@ def findings(seen: AddressSeen, brokers: Collection[str] = (), between: Mapping[
 
 
 def ports_between(brokers: Iterable[BrokerSeen]) -> dict[str, str]:
-    """Addresses at which brokers speak to each other, to those that their clients use.
+    """Return the addresses at which brokers connect to each other, mapped to the addresses for clients.
 
     Args:
-        brokers: those that answered; who does not say its configuration is left out.
+        brokers: all brokers; those without a reported configuration contribute no port.
     """
     found: dict[str, str] = {}
     for one in brokers:
@@ -177,23 +177,23 @@ def ports_between(brokers: Iterable[BrokerSeen]) -> dict[str, str]:
 
 
 def _named(address: str, between: Mapping[str, str]) -> str:
-    """The broker whose port between brokers an address is; empty when it is none's."""
+    """Return the broker that uses an address as its port between brokers; empty when no broker does."""
     port = address.rpartition(":")[2]
     for one, own in between.items():
-        # A broker's own machine may reach it by another address than others do.
+        # The broker's own machine may reach it by a loopback address.
         if one == address or (is_only_local(address) and one.rpartition(":")[2] == port):
             return own
     return ""
 
 
 def _neighbour(address: str, by: int, brokers: Collection[str]) -> str:
-    """The broker whose port is so much above an address' own, at that host; empty when there is none."""
+    """Return the broker whose port exceeds an address' port by `by` on the same host; empty when there is none."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or address in brokers:
         return ""
     for broker in brokers:
         of_broker, _, its_port = broker.rpartition(":")
-        # A broker is registered with another address of its machine than loopback.
+        # A broker on this machine is registered with an address other than loopback.
         if its_port == str(int(port) + by) and (of_broker == host or is_only_local(address)):
             return broker
     return ""

@@ -1,4 +1,4 @@
-"""What is wrong with copies and their masters: who follows no further, who differs, who is master twice."""
+"""Faults of replicas and their masters: halted replication, diverged logs, and two masters with one name."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ILLNESSES: Final = (
 
 
 def findings(seen: ClusterSeen) -> Iterator[Finding]:
-    """What copies and their masters suffer from."""
+    """Yield the faults of replicas and their masters."""
     pairs: set[tuple[str, int, str, str]] = set()
     for fault in copy_faults(one.status for one in seen.brokers):
         if fault.kind in {CopyFaultKind.TWO_MASTERS, CopyFaultKind.TWO_BROKERS}:
@@ -130,7 +130,7 @@ def _of_fault(fault: CopyFault) -> Iterator[Finding]:
 
 
 def _durability(brokers: Iterable[BrokerStatus]) -> Iterator[Finding]:
-    """Broker names of which one broker has another `durability` than another one; Apache's do not name it."""
+    """Yield the broker names whose brokers differ in `durability`. Apache's brokers do not report it."""
     by_name: dict[tuple[str, str], dict[str, str]] = {}
     for one in brokers:
         if one.tianzhou_version:
@@ -144,7 +144,7 @@ def _durability(brokers: Iterable[BrokerStatus]) -> Iterator[Finding]:
 def _disagreeing(
     servers: Sequence[NameServerSeen],
 ) -> Iterator[tuple[tuple[str, int, str, str], dict[str, object]]]:
-    """Names and ids of brokers that two name servers have at different addresses, each pair once."""
+    """Yield the names and ids of brokers for which two name servers know different addresses, each pair once."""
     known: dict[tuple[str, str, int], dict[str, str]] = {}
     for server in servers:
         for name, data in (server.info.broker_addr_table if server.info is not None else {}).items():

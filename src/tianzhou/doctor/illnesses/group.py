@@ -1,4 +1,4 @@
-"""Why a group is stuck or behind: its settings, its share of the queues, its offsets, its filter."""
+"""Faults of a stuck or lagging group: its settings, its queues, its offsets, its filter."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tianzhou.filter import SQL92, IncomparableError, parse_sql, parse_tags
 from tianzhou.model import MessageQueue, SubscriptionData, names
 
 FEWEST_SAMPLES: Final = 8
-"""Messages below which a filter that selects none of them says nothing."""
+"""Minimum number of sampled messages to judge a filter that selects none of them."""
 BEHIND_MS: Final = 60_000
-"""How long the next message may wait before a group counts as behind."""
+"""Milliseconds that the next message may wait before a group counts as lagging."""
 LOSS_SHARE: Final = 0.8
-"""Share of the retention after which unread messages are about to be lost."""
+"""Share of the retention time after which unread messages are about to be lost."""
 POISON_TIMES: Final = 3
-"""Deliveries after which a message that failed is suspected to fail for ever."""
+"""Deliveries after which a failed message is suspected to fail at each retry."""
 HOUR_MS: Final = 3_600_000
 SHOWN: Final = 5
-"""Queues, members or messages that evidence names."""
+"""Maximum number of queues, members or messages in a finding's evidence."""
 
 UNKNOWN = Illness(
     "group-unknown",
@@ -129,9 +129,9 @@ BEHIND = Illness(
     "See which queues and members: tianzhou group lag {group} -t {topic}",
 )
 RATE_TOLERANCE: Final = 0.05
-"""Share of the incoming rate by which two rates may differ without one being the larger one."""
+"""Share of the incoming rate by which two rates may differ and still count as equal."""
 LEAST_FALL_BACK_TPS: Final = 0.05
-"""Least difference of two rates that is a difference, in messages per second."""
+"""Smallest difference of two rates that counts, in messages per second."""
 NEVER_CATCHES_UP = Illness(
     "never-catches-up",
     Severity.error,
@@ -181,7 +181,7 @@ ILLNESSES: Final = (
 
 
 def findings(seen: GroupSeen) -> Iterator[Finding]:
-    """What a group suffers from."""
+    """Yield the faults of a group."""
     if not seen.configs and not seen.members and not seen.progress:
         yield UNKNOWN.found(seen.subject, group=seen.group)
         return
@@ -217,7 +217,7 @@ def _agreement(seen: GroupSeen) -> Iterator[Finding]:
     if seen.differing:
         yield SUBSCRIPTIONS_DIFFER.found(seen.subject, {"subscriptions": dict(seen.differing)}, group=seen.group)
     for member in seen.members:
-        # At one broker: to another one the same process may come from another of its machine's addresses.
+        # Compare addresses at one broker only, because a process may use different addresses for different brokers.
         if any(len(set(found)) > 1 for found in member.addresses.values()):
             evidence = {"client_id": member.client_id, "addresses": dict(member.addresses)}
             yield CLIENT_IDS_CLASH.found(seen.subject, evidence, group=seen.group, client_id=member.client_id)
@@ -263,10 +263,10 @@ def _filtered(seen: GroupSeen, data: SubscriptionData, newest: Sequence[MessageS
 
 
 def selector(data: SubscriptionData) -> Callable[[MessageSeen], bool]:
-    """What says whether a subscription selects a message.
+    """Return a function that decides whether a subscription selects a message.
 
     Raises:
-        FilterSyntaxError: its expression cannot be read.
+        FilterSyntaxError: the subscription's expression is invalid.
     """
     if data.expression_type != SQL92:
         tags = parse_tags(data.sub_string).tags
@@ -297,7 +297,7 @@ def _sharing(seen: GroupSeen) -> Iterator[Finding]:
                 queues=len(progress), members=len(seen.members), idle=idle, **words,
             )  # fmt: skip
         if any(member.running is None or member.running.mq_pop_table for member in seen.members):
-            continue  # nobody knows who reads what
+            continue  # the readers of the queues are unknown
         owners: dict[MessageQueue, list[str]] = {one.queue: [] for one in progress}
         for member in seen.members:
             assert member.running is not None
@@ -364,7 +364,7 @@ def _lag(seen: GroupSeen, topic: str, progress: list[ProgressSeen]) -> Iterator[
         "queues": {str(one.queue): one.lag for one in sorted(progress, key=lambda one: -one.lag)[:SHOWN] if one.lag},
     }
     data = seen.subscriptions.get(topic)
-    # What a filter keeps away counts as coming in and not as consumed.
+    # Filtered messages count as incoming and not as consumed.
     if data is not None and data.sub_string in {"", "*"} and falls_back(put_tps, consume_tps):
         yield NEVER_CATCHES_UP.found(
             seen.subject, evidence, lag=lag, come_in=f"{put_tps:.2f}", consumed=f"{consume_tps:.2f}", **words
@@ -409,7 +409,7 @@ def _shown(progress: list[ProgressSeen]) -> dict[str, dict[str, dict[str, int]]]
 
 
 def duration(milliseconds: float) -> str:
-    """A span of time in words: `850 ms`, `42 s`, `7 min`, `3.5 h`, `2.1 days`."""
+    """Return a time span in words: `850 ms`, `42 s`, `7 min`, `3.5 h`, `2.1 days`."""
     seconds = milliseconds / 1000
     if seconds < 1:
         return f"{milliseconds:.0f} ms"

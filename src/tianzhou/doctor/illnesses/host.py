@@ -1,4 +1,4 @@
-"""What a machine should be like for a broker in production: limits, memory, disk, interpreter."""
+"""Requirements on a machine for a broker in production: limits, memory, disk, interpreter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_MAPS: Final = 262_144
 MOST_SWAPPINESS: Final = 10
 LEAST_ADDRESSES: Final = 1 << 40
 LEAST_FILE: Final = 1 << 30
-"""Bytes of a file of the log, which is mapped whole."""
+"""Size of a log file in bytes; the file is mapped as a whole."""
 LEAST_LISTEN_QUEUE: Final = 1_024
 LEAST_PROCESSORS: Final = 1.0
 SLOW_SYNC_MS: Final = 20.0
@@ -167,7 +167,7 @@ ILLNESSES: Final = (
 
 
 def findings(seen: HostSeen) -> Iterator[Finding]:
-    """What this machine lacks."""
+    """Yield the shortcomings of this machine."""
     if seen.open_files is not None and seen.open_files < LEAST_FILES:
         yield FILES.found("host", {"RLIMIT_NOFILE": seen.open_files}, limit=seen.open_files)
     if seen.file_size is not None and seen.file_size < LEAST_FILE:

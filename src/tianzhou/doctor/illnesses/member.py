@@ -1,4 +1,4 @@
-"""Why a member of a group is slow or stands still: its handler, its locks, its pulls, its clock."""
+"""Faults of a slow or stuck group member: its handler, its locks, its pulls, its clock."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tianzhou.wire.bodies.clients import ConsumerRunningInfo, ProcessQueueInfo
 SLOW_MS: Final = 1_000
 """Milliseconds per message above which a handler counts as slow."""
 HANGS_MS: Final = 60_000
-"""How long unfinished messages may lie there while none is finished."""
+"""Milliseconds for which a member may have unfinished messages and finish none."""
 NO_PULL_MS: Final = 60_000
-"""How long a member may not pull: a long poll takes 15 to 30 s."""
+"""Milliseconds for which a member may send no pull. A long poll takes 15 to 30 s."""
 CLOCK_MS: Final = 5_000
 FULL: Final = 0.9
-"""Share of `pullThresholdForQueue` from which a member pulls no more because its handlers do not keep up."""
+"""Share of `pullThresholdForQueue` from which a member stops pulling because its handlers are too slow."""
 SHOWN: Final = 5
 
 NO_ANSWER = Illness(
@@ -74,7 +74,7 @@ ILLNESSES: Final = (NO_ANSWER, HANDLER_SLOW, HANDLER_HANGS, HANDLER_FAILS, NOT_L
 
 
 def findings(seen: GroupSeen) -> Iterator[Finding]:
-    """What the members of a group suffer from."""
+    """Yield the faults of a group's members."""
     for member in seen.members:
         if member.running is None:
             yield NO_ANSWER.found(
@@ -131,7 +131,7 @@ def _queues(seen: GroupSeen, member: MemberSeen, running: ConsumerRunningInfo) -
             name: info
             for name, info in queues.items()
             if info.cached_msg_count
-            and (last := max(info.last_consume_timestamp, started_ms))  # not every client tells
+            and (last := max(info.last_consume_timestamp, started_ms))  # not every client reports it
             and seen.now_ms - last >= HANGS_MS
         }
         if hanging:
@@ -156,7 +156,7 @@ def _queues(seen: GroupSeen, member: MemberSeen, running: ConsumerRunningInfo) -
             if info.cached_msg_count < threshold * FULL
             and name not in hanging
             and (info.locked or not orderly)
-            and info.last_pull_timestamp  # not every client tells
+            and info.last_pull_timestamp  # not every client reports it
             and seen.now_ms - max(info.last_pull_timestamp, started_ms) >= NO_PULL_MS
         ]
         if silent:

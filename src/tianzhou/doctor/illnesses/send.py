@@ -1,4 +1,4 @@
-"""Why a send is refused, beside what ails its topic and brokers: the message itself."""
+"""Faults of a send other than those of its topic and brokers: the message itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tianzhou.doctor.findings import Finding, Illness, Severity
 from tianzhou.doctor.observations import ClusterSeen
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Default of RocketMQ's `maxMessageSize`."""
+"""Default of RocketMQ's `maxMessageSize`, in bytes."""
 
 TOO_LARGE = Illness(
     "message-too-large",
@@ -35,11 +35,11 @@ ILLNESSES: Final = (TOO_LARGE, NO_TRANSACTIONS, NOTHING_TAKES)
 
 
 def findings(seen: ClusterSeen, size: int | None) -> Iterator[Finding]:
-    """Why brokers would refuse a message, whatever its topic.
+    """Yield the reasons why brokers would refuse a message, whatever its topic.
 
     Args:
         seen: the cluster.
-        size: bytes of its body, if that is known.
+        size: size of its body in bytes; None when it is unknown.
     """
     masters = list(seen.masters)
     if not masters:

@@ -1,4 +1,4 @@
-"""Why a stream of Spark's stands still: its checkpoint, its topic, and what it runs on."""
+"""Faults of a stopped Spark stream: its checkpoint, its topic, and its software."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tianzhou.doctor.observations import CheckpointSeen, SparkSeen
 OLDEST_PYSPARK: Final = (4, 3)
 OLDEST_JAVA: Final = 17
 STUCK_MS: Final = 600_000
-"""How long a batch may take before the stream counts as standing still."""
+"""Milliseconds that a batch may take before the stream counts as stopped."""
 SHOWN: Final = 5
 
 NO_PYSPARK = Illness(
@@ -78,7 +78,7 @@ ILLNESSES: Final = (NO_PYSPARK, OLD_PYSPARK, NO_JAVA, UNREADABLE, TOPIC_GONE, LO
 
 
 def findings(seen: SparkSeen) -> Iterator[Finding]:
-    """What streams suffer from."""
+    """Yield the faults of a stream."""
     version = tuple(map(int, re.findall(r"\d+", seen.pyspark)[:2]))
     if not seen.pyspark:
         yield NO_PYSPARK.found("spark")

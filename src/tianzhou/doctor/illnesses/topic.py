@@ -1,4 +1,4 @@
-"""Why messages of a topic do not arrive: its route, permissions and queues, and what its producers write."""
+"""Reasons why messages of a topic do not arrive: its route, permissions and queues, and its producers' clocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tianzhou.model import TopicRoute
 from tianzhou.model.topic import PERM_WRITE
 
 CLOCK_MS: Final = 5_000
-"""How much later than it is stored a message may be born, by the clocks of two machines."""
+"""Milliseconds by which a message's birth time may exceed its store time, because clocks differ."""
 
 MISSING = Illness(
     "topic-missing",
@@ -103,7 +103,7 @@ ILLNESSES: Final = (
 
 
 def findings(seen: TopicSeen) -> Iterator[Finding]:
-    """What a topic suffers from."""
+    """Yield the faults of a topic."""
     subject, words = f"topic {seen.topic}", {"topic": seen.topic}
     configs = seen.configs
     if not seen.exists:

@@ -1,1 +1,4 @@
-"""Looks: what is read from servers, by `Admin`, and from this machine; partly if some of it does not answer."""
+"""Observers, which read servers through `Admin` and this machine.
+
+The result is partial when a server does not answer.
+"""

@@ -1,4 +1,4 @@
-"""A look at an address: does its name resolve, does anything listen, what is it, does it want TLS or signatures."""
+"""Observation of an address: name resolution, port, kind of server, TLS and signatures."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ _QUESTIONS: Final = {
     PortKind.BROKER: RequestCode.GET_BROKER_RUNTIME_INFO,
     PortKind.NAME_SERVER: RequestCode.GET_BROKER_CLUSTER_INFO,
 }
-"""What only such a server answers."""
+"""Requests that only a server of this kind answers."""
 _QUESTIONS_OF_STRANGERS: Final = {**_QUESTIONS, PortKind.NAME_SERVER: RequestCode.GET_NAMESRV_CONFIG}
-"""What a server with access control answers to accounts alone: a name server tells its brokers to every peer."""
+"""Requests that a server with access control answers only to accounts. A name server lists its brokers to every
+peer."""
 
 
 async def see_address(
     instance: ClientInstance, address: str, expected: PortKind, timeout_ms: float, *, both: bool = False
 ) -> AddressSeen:
-    """Connect to an address, as the client would and without what makes it trusted.
+    """Connect to an address with the client's TLS setting, but without its certificate and signature.
 
     Args:
-        instance: the client: whether it speaks TLS, and what it signs with.
+        instance: the client, which has the TLS setting and the credentials.
         address: `host:port`.
-        expected: what should be there.
-        timeout_ms: limit of each step.
-        both: whether to try it both with and without TLS when the first way leads there.
+        expected: kind of the server that should listen there.
+        timeout_ms: limit of each step, in ms.
+        both: whether to try both with and without TLS when the first attempt succeeds.
     """
     try:
         host, port = parse_address(address)
@@ -60,14 +61,14 @@ async def see_address(
     )
     if not isinstance(first, Command):
         if own is not None and await _own_refusal(instance, address, timeout_ms) is None:
-            # It shows a certificate, which the server asks for.
+            # The client shows a certificate, which the server requires.
             served, why = await _as_itself(instance, address, question, timeout_ms)
             return replace(seen, kind=expected, refusal=why, unsigned=False, signed=served)
         failure = Failure.NO_TLS if own is not None else Failure.TLS_ONLY
         if not isinstance(second, Command):
             failure = _failure_of(first)
             if failure is Failure.NO_ROUTE and isinstance(second, RequestTimeout):
-                # The connection without TLS was accepted, so the address can be reached and its process hangs.
+                # The connection without TLS was accepted, so the address is reachable and its process hangs.
                 failure = Failure.SILENT
                 first = second
         return replace(seen, failure=failure, why=str(first))
@@ -81,7 +82,7 @@ async def see_address(
 
 
 class _Stranger:
-    """Asks as one who signs nothing, shows no certificate and believes every server."""
+    """A client that signs no request, shows no certificate and trusts every server."""
 
     def __init__(self, instance: ClientInstance, address: str, timeout_ms: float, question: int) -> None:
         self.question = question
@@ -90,7 +91,7 @@ class _Stranger:
         self._timeout_ms = timeout_ms
 
     async def ask(self, question: int | None = None, *, tls: bool) -> Command | TianzhouError:
-        """What it gets: a reply of any code, or an error."""
+        """Return the server's reply, whatever its code, or the error."""
         async with self._instance.stranger(tls=tls, connect_timeout_ms=self._timeout_ms) as client:
             try:
                 return await client.invoke(self._address, Command(question or self.question), self._timeout_ms)
@@ -113,7 +114,7 @@ async def _unresolved(host: str, port: int, timeout_ms: float) -> str | None:
 
 
 async def _own_refusal(instance: ClientInstance, address: str, timeout_ms: float) -> TianzhouError | None:
-    """Why the client itself gets no connection, which judges certificates."""
+    """Return why the client itself, which verifies certificates, gets no connection; None when it gets one."""
     try:
         await instance.remoting.connect(address, timeout_ms)
     except TianzhouError as error:
@@ -122,11 +123,11 @@ async def _own_refusal(instance: ClientInstance, address: str, timeout_ms: float
 
 
 async def _judge(stranger: _Stranger, expected: PortKind, reply: Command, *, tls: bool) -> tuple[PortKind, bool, str]:
-    """What is there, whether it serves strangers, and what it says to one that it refuses."""
+    """Return the kind of server, whether it serves unsigned requests, and the remark with which it refuses one."""
     if reply.code == ResponseCode.SUCCESS:
         return expected, True, ""
     if reply.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        # Who is refused learns nothing more.
+        # A refused client learns nothing more.
         return expected, False, reply.remark or f"code {reply.code}"
     for kind, question in _QUESTIONS.items():
         if kind is not expected:

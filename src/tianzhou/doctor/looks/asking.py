@@ -1,4 +1,4 @@
-"""Questions to many servers: a few at a time, none twice, and none to a server that cannot be reached."""
+"""Requests to many servers: a few at a time, each only once, and none to an unreachable server."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ U = TypeVar("U")
 R = TypeVar("R")
 
 AT_ONCE: Final = 16
-"""Questions under way at the same time."""
+"""Maximum number of concurrent requests."""
 
 
 class Asking:
-    """Asks, and notes what was not answered.
+    """Sends requests to servers, and records the requests without an answer.
 
     Args:
-        admin: carries the questions; its `timeout_ms` bounds each.
+        admin: sends the requests; its `timeout_ms` bounds each request.
 
     Attributes:
-        unanswered: what was not.
+        unanswered: the requests without an answer.
     """
 
     def __init__(self, admin: Admin) -> None:
@@ -38,37 +38,38 @@ class Asking:
 
     @property
     def now_ms(self) -> int:
-        """The clock of who asks."""
+        """Time of this machine's clock, in ms."""
         return self.admin.instance.clock.now_ms()
 
     def note(self, server: str, question: str, why: str) -> None:
-        """Note a question without an answer."""
+        """Record a request without an answer."""
         self.unanswered.append(Unanswered(server, question, why))
 
     def why(self, server: str, question: str) -> str:
-        """Why a question was not answered; empty when it was."""
+        """Return why a request was not answered; empty when it was answered."""
         return next((one.why for one in self.unanswered if (one.server, one.question) == (server, question)), "")
 
     async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What work gives that asks by itself and raises nothing, when its turn has come."""
+        """Await `work` when fewer than `AT_ONCE` requests are running, and return its result. `work` raises nothing."""
         async with self._turns:
             return await work()
 
     def unreachable(self, server: str, why: str) -> None:
-        """Ask a server nothing more, as it did not answer somebody else."""
+        """Send no more requests to a server that did not answer a request outside of this object."""
         self._unreachable[server] = why
 
     async def ask(
         self, server: str, question: str, work: Callable[[], Awaitable[T]], default: U, *, relayed: bool = False
     ) -> T | U:
-        """The answer of a server, or the default.
+        """Return the answer of a server, or the default.
 
         Args:
-            server: its address.
-            question: what is asked for, in words.
-            work: asks.
-            default: what there is without an answer.
-            relayed: whether it is somebody else who answers, so that silence says nothing about the server.
+            server: the server's address.
+            question: what is requested, in words.
+            work: sends the request and returns the answer.
+            default: result when there is no answer.
+            relayed: whether the server forwards the request to a client, so that a missing reply does not mean a dead
+                server.
         """
         async with self._turns:
             if (why := self._unreachable.get(server)) is not None:
@@ -83,7 +84,7 @@ class Asking:
                 return default
 
     async def once(self, server: str, question: str, work: Callable[[], Awaitable[T]], default: U) -> T | U:
-        """`ask`, and the same answer whenever the question is repeated."""
+        """Send a request as `ask` does, and return the cached answer when it is repeated."""
         key = server, question
         if key not in self._known:
             self._known[key] = start_awaited(self.ask(server, question, work, default))
@@ -91,5 +92,5 @@ class Asking:
         return found
 
     async def each(self, over: Iterable[R], work: Callable[[R], Awaitable[T]]) -> list[T]:
-        """The results of all, in their order; `work` raises nothing."""
+        """Return the results of all calls of `work`, in the order of `over`. `work` raises nothing."""
         return list(await asyncio.gather(*(work(one) for one in over)))

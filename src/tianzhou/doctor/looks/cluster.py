@@ -1,4 +1,4 @@
-"""A look at name servers and brokers."""
+"""Observation of name servers and brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tianzhou.doctor.observations import (
 from tianzhou.model import BrokerData, MessageExt, MessageQueue, names
 
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group whose offset in the half topic says which transactions are decided (broker.md §13)."""
+"""Consumer group whose offset in the half topic shows which transactions are decided (broker.md §13)."""
 LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
@@ -29,12 +29,12 @@ _SCHEDULE: Final = "scheduleMessageOffset_"
 
 
 async def see_cluster(asking: Asking, timeout_ms: float, *, access: bool = False) -> ClusterSeen:
-    """Read what name servers know and what all brokers say of themselves.
+    """Read the brokers that name servers know, and the status of each broker.
 
     Args:
-        asking: asks.
-        timeout_ms: limit of each attempt to connect.
-        access: whether to look also at what strangers may do.
+        asking: sends the requests.
+        timeout_ms: limit of each attempt to connect, in ms.
+        access: whether to read also configurations of name servers and the access without credentials.
     """
     servers = asking.admin.servers
 
@@ -72,7 +72,7 @@ async def see_cluster(asking: Asking, timeout_ms: float, *, access: bool = False
 
 
 def _all_brokers(name_servers: Iterable[NameServerSeen]) -> list[BrokerData]:
-    """Brokers that any name server knows."""
+    """Return the brokers that any name server knows."""
     found: dict[tuple[str, str], BrokerData] = {}
     for one in name_servers:
         for name, data in sorted((one.info.broker_addr_table if one.info is not None else {}).items()):
@@ -86,7 +86,10 @@ def _all_brokers(name_servers: Iterable[NameServerSeen]) -> list[BrokerData]:
 
 
 def _ahead_ms(status: BrokerStatus, before_ms: int, after_ms: int) -> int | None:
-    """A broker's clock minus ours, as far as that is certain: it says its time to the second."""
+    """Return a broker's clock minus this machine's in ms.
+
+    Brokers report time in whole seconds, so a difference below a second counts as 0.
+    """
     boot, ran = status.runtime.get("bootTimestamp", ""), _DURATION.search(status.runtime.get("runtime", ""))
     if not boot.isdigit() or ran is None:
         return None
@@ -98,7 +101,7 @@ def _ahead_ms(status: BrokerStatus, before_ms: int, after_ms: int) -> int | None
 
 
 def level_delays_ms(levels: str) -> list[int]:
-    """Delays of `messageDelayLevel`; empty when it cannot be read."""
+    """Return the delays of `messageDelayLevel` in ms; empty when the value is invalid."""
     found = [re.fullmatch(r"(\d+)([smhd])", part) for part in levels.split()]
     return [int(one[1]) * _UNITS_MS[one[2]] for one in found if one is not None] if all(found) else []
 
@@ -147,7 +150,7 @@ async def _stored_ms(asking: Asking, address: str, queue: MessageQueue, offset: 
 
 
 async def see_name_server_ports(asking: Asking, timeout_ms: float) -> list[AddressSeen]:
-    """What connecting to the name servers shows."""
+    """Return the results of connecting to each name server."""
     return await asking.each(
         asking.admin.cluster.name_servers,
         lambda address: see_port(asking, address, PortKind.NAME_SERVER, timeout_ms, both=True),
@@ -157,6 +160,6 @@ async def see_name_server_ports(asking: Asking, timeout_ms: float) -> list[Addre
 async def see_port(
     asking: Asking, address: str, expected: PortKind, timeout_ms: float, *, both: bool = False
 ) -> AddressSeen:
-    """`see_address`, a few at a time."""
+    """Call `see_address` when fewer than `AT_ONCE` requests are running."""
     instance = asking.admin.instance
     return await asking.in_turn(lambda: see_address(instance, address, expected, timeout_ms, both=both))

@@ -1,4 +1,4 @@
-"""A look at what a process may use: control groups of both versions, which containers and units are limited by."""
+"""Resource limits of a process, from control groups of version 1 and 2, which limit containers and systemd units."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 _NO_LIMIT: Final = 1 << 60
-"""Without a limit version 1 says the largest number of pages, in bytes."""
+"""Smallest value that means no limit. Version 1 reports the largest number of pages, in bytes."""
 
 
 def memory_limit(root: Path) -> int | None:
-    """Bytes that this process may have together with those beside it; None without a limit.
+    """Return the memory limit of this process's control groups in bytes; None without a limit.
 
     Args:
-        root: where `proc` and `sys` are.
+        root: folder that contains `proc` and `sys`.
     """
     texts = [text(folder / "memory.max") for folder in _folders(root, "")]
     texts += [text(folder / "memory.limit_in_bytes") for folder in _folders(root, "memory")]
@@ -23,10 +23,10 @@ def memory_limit(root: Path) -> int | None:
 
 
 def processors(root: Path) -> float:
-    """Processors that this process may use: those it is bound to, or what a quota leaves of them.
+    """Return the number of processors that this process may use: its CPU affinity, or a smaller CPU quota.
 
     Args:
-        root: where `proc` and `sys` are.
+        root: folder that contains `proc` and `sys`.
     """
     quotas = [text(folder / "cpu.max").split() for folder in _folders(root, "")]
     quotas += [
@@ -39,7 +39,7 @@ def processors(root: Path) -> float:
 
 
 def text(path: Path) -> str:
-    """What a file of the kernel's says, without blanks around it; nothing when it cannot be read."""
+    """Return the stripped text of a kernel file; empty when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -47,9 +47,9 @@ def text(path: Path) -> str:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folder of this process's control group and those above it; version 2 has no name of a controller.
+    """Yield the folder of this process's control group and its parent folders. Version 2 has no controller name.
 
-    In a container those above are not to be seen, and the uppermost is its own.
+    A container does not see the parents on the host. Its topmost visible folder is its own group.
     """
     top = root / "sys/fs/cgroup" / controller
     for line in text(root / "proc/self/cgroup").splitlines():

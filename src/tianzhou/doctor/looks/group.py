@@ -1,4 +1,4 @@
-"""A look at a consumer group: settings, members, progress, topics, and what failed."""
+"""Observation of a consumer group: settings, members, progress, topics and failed messages."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo
 from tianzhou.wire.bodies.offsets import ConsumeStats, QueueTimeSpan, TopicStats
 
 MOST_MEMBERS: Final = 64
-"""Members that are asked what they do."""
+"""Maximum number of members that are asked for their status."""
 DEFAULT_RETENTION_HOURS: Final = 72.0
 
 
 async def see_group(asking: Asking, cluster: ClusterSeen, group: str) -> GroupSeen:
-    """Read a group.
+    """Read the state of a consumer group.
 
     Args:
-        asking: asks.
+        asking: sends the requests.
         cluster: the servers.
         group: its name.
     """
@@ -79,7 +79,7 @@ async def see_group(asking: Asking, cluster: ClusterSeen, group: str) -> GroupSe
 
 
 async def group_table(asking: Asking, broker: BrokerSeen) -> dict[str, SubscriptionGroupConfig]:
-    """All groups of a broker, read once."""
+    """Return all groups of a broker; they are read once."""
     address = broker.status.address
     none: dict[str, SubscriptionGroupConfig] = {}
     return await asking.once(address, "groups", lambda: asking.admin.servers.group_configs(address), none)
@@ -137,7 +137,7 @@ async def _stats(asking: Asking, broker: BrokerSeen, group: str, topic: str | No
 async def _progress(
     asking: Asking, broker: BrokerSeen, group: str, seen: TopicSeen
 ) -> tuple[float, list[ProgressSeen]]:
-    """Messages of a topic that a broker gives a group per second, and how far it is there."""
+    """Return the messages of a topic that a broker delivers to a group per second, and the group's progress there."""
     address = broker.status.address
     none: list[QueueTimeSpan] = []
     stats = await _stats(asking, broker, group, seen.topic)

@@ -1,4 +1,4 @@
-"""A look at this machine: limits, memory, the disk of a store, the interpreter; and files with secrets."""
+"""Observation of this machine: limits, memory, the disk of a store, the interpreter, and files with secrets."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tianzhou.doctor.observations import BrokerSeen, HostSeen, SecretFileSeen
 from tianzhou.setting_files import decoded
 
 _TIMEX_BYTES: Final = 512
-"""More than the kernel's `struct timex`."""
+"""Buffer size in bytes, larger than the kernel's `struct timex`."""
 _TIME_ERROR: Final = 5
 _SYNCS: Final = 9
 _PAGE: Final = 4096
 _MAX_SECRET_FILE_BYTES: Final = 1 << 20
-"""Bytes of a file that are searched for a secret."""
+"""Maximum number of bytes of a file that are searched for a secret."""
 _SECRET: Final = re.compile(
     r"""(?mx)
     ^\s*(?:initAuthenticationUser|innerClientAuthenticationCredentials|tls\.(?:server|client)\.keyPassword)
@@ -40,15 +40,15 @@ _SECRET: Final = re.compile(
     | "password"\s*:\s*"[^"]
     """
 )
-"""A secret in a file of settings, of accounts (plain_acl.yml) or of users (users.json)."""
+"""Pattern of a secret in a file of settings, of accounts (plain_acl.yml) or of users (users.json)."""
 
 
 def see_host(store: Path | None = None, root: Path = Path("/")) -> HostSeen:
-    """Read this machine.
+    """Read the resources of this machine.
 
     Args:
-        store: the folder that a broker keeps its store in.
-        root: where `proc` and `sys` are.
+        store: the broker's store folder.
+        root: folder that contains `proc` and `sys`.
     """
     memory = _memory(root)
     filesystem, options, device = _mount(root, store)
@@ -90,9 +90,9 @@ def _hard_limit(kind: int) -> int | None:
 
 
 def _clock_synchronised() -> bool | None:
-    """What the kernel says of its clock, which who sets it by the network has told it; None where it does not."""
+    """Return whether the kernel reports a synchronised clock; None when the kernel cannot be asked."""
     try:
-        # A zeroed `struct timex` asks and changes nothing.
+        # A zeroed `struct timex` reads the state and changes nothing.
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (OSError, AttributeError):
         return None
@@ -100,21 +100,24 @@ def _clock_synchronised() -> bool | None:
 
 
 def _queue(device: Path | None) -> Path | None:
-    """The folder of a block device's queue; of a partition that of its disk."""
+    """Return the folder of a block device's queue. A partition uses the queue of its disk."""
     if device is None or not device.exists():
         return None
     return next((queue for queue in (device / "queue", device.resolve().parent / "queue") if queue.exists()), None)
 
 
 def _scheduler(queue: Path) -> str:
-    """Of a volume of several disks (LVM, encrypted) that of the first one below that has any."""
+    """Return the I/O scheduler.
+
+    A volume of several disks (LVM, encrypted) uses that of its first disk with a scheduler.
+    """
     below = sorted((queue.parent / "slaves").glob("*/queue"))
     names = [_chosen(one / "scheduler") for one in (queue, *below)]
     return next((name for name in names if name not in {"", "none"}), names[0])
 
 
 def _sync_ms(store: Path) -> float | None:
-    """How long a sync of a page takes; in a file that has no name and is gone afterwards."""
+    """Return the median time to sync one page in ms, measured in an unnamed temporary file."""
     try:
         with tempfile.TemporaryFile(dir=_existing(store), buffering=0) as file:
             times = []
@@ -134,7 +137,7 @@ def _number(path: Path) -> int | None:
 
 
 def _chosen(path: Path) -> str:
-    """The value in brackets of `always [madvise] never`; the text itself when it is one word."""
+    """Return the value in brackets of `always [madvise] never`, or the text itself when it is one word."""
     whole = text(path)
     found = re.search(r"\[([^\]]+)\]", whole)
     return found[1] if found is not None else whole if " " not in whole else ""
@@ -151,7 +154,7 @@ def _existing(path: Path) -> Path:
 
 
 def _mount(root: Path, store: Path | None) -> tuple[str, frozenset[str], Path | None]:
-    """File system and options of the mount that a folder is on, and its block device."""
+    """Return the file system and options of the mount that contains a folder, and its block device."""
     if store is None:
         return "", frozenset(), None
     place = _existing(store).resolve()
@@ -166,15 +169,16 @@ def _mount(root: Path, store: Path | None) -> tuple[str, frozenset[str], Path | 
             number, source = parts[2], kind[1] if len(kind) > 1 else ""
             device = root / "sys/dev/block" / number
             if number.startswith("0:") and source.startswith("/dev/"):
-                device = root / "sys/class/block" / Path(source).name  # btrfs has numbers of its own
+                # btrfs has device numbers that sysfs does not list
+                device = root / "sys/class/block" / Path(source).name
             best = len(at.parts), kind[0], frozenset(parts[5].split(",")), device
     return best[1:]
 
 
 def see_secret_files(brokers: Iterable[BrokerSeen]) -> list[SecretFileSeen]:
-    """Files with secrets of those brokers that run on this machine, and who may read them.
+    """Return files with secrets of brokers that run on this machine, with their permission bits.
 
-    A file counts only when a secret was seen in it. Files that brokers on other machines name are not read.
+    A file counts only when it contains a secret. Files of brokers on other machines are not read.
     """
     found: dict[str, SecretFileSeen] = {}
     for broker in brokers:
@@ -191,10 +195,10 @@ def see_secret_files(brokers: Iterable[BrokerSeen]) -> list[SecretFileSeen]:
 
 
 def _has_secret(path: Path) -> bool:
-    """Whether a file of settings, accounts or users has a secret in it.
+    """Whether a file of settings, accounts or users contains a secret.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         text = decoded(file.read(_MAX_SECRET_FILE_BYTES))
@@ -202,7 +206,7 @@ def _has_secret(path: Path) -> bool:
 
 
 def _secrets_of(broker: BrokerSeen) -> list[Path]:
-    """Where its settings, accounts and users may be (docs/howto/access-control.md)."""
+    """Return the possible paths of a broker's settings, accounts and users (docs/howto/access-control.md)."""
     paths = []
     if config := broker.setting("brokerConfigPath"):
         paths += [Path(config), Path(config).with_name("plain_acl.yml"), Path(config).parent / "conf" / "plain_acl.yml"]

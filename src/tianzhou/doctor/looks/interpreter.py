@@ -1,4 +1,4 @@
-"""A look at this Python: whether it was built to be as fast as it can be."""
+"""Observation of this Python interpreter: whether it was built with optimisations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _OPTIMISED: Final = "--enable-optimizations"
 
 
 def optimised() -> bool | None:
-    """Whether the interpreter was built with profile-guided optimisation; None when nothing is known of that.
+    """Whether the interpreter was built with profile-guided optimisation; None when that is unknown.
 
-    It says by which arguments it was configured, elsewhere than on POSIX nothing. What a Linux distribution brings is
-    optimised by rules of its own, without that argument (Debian's `debian/rules` of python3).
+    Python reports its configure arguments, but only on POSIX. A Linux distribution's interpreter is optimised by the
+    distribution's own build rules, without that argument (Debian's `debian/rules` of python3).
     """
     arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
     if not arguments:

@@ -1,4 +1,4 @@
-"""A look at what a stream of Spark's runs on, and at its checkpoint folder."""
+"""Observation of a Spark stream: its software on this machine, and its checkpoint folder."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tianzhou.spark.sessions import java_runtime
 from tianzhou.spark.source.offsets import Positions, from_json
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Largest file of offsets that is read."""
+"""Maximum size in bytes of an offsets file that is read."""
 
 
 def see_spark(now_ms: int, folder: Path | None = None, environ: Mapping[str, str] = os.environ) -> SparkSeen:
-    """Read what is installed here, and a checkpoint.
+    """Read the installed versions of pyspark and Java, and a checkpoint.
 
     Args:
-        now_ms: the clock.
-        folder: of the checkpoint.
-        environ: the environment to look for Java in.
+        now_ms: time of this machine's clock in ms.
+        folder: the checkpoint folder.
+        environ: environment variables that locate Java.
     """
     try:
         version = metadata.version("pyspark")
@@ -42,7 +42,7 @@ def see_spark(now_ms: int, folder: Path | None = None, environ: Mapping[str, str
 
 
 def see_checkpoint(folder: Path) -> CheckpointSeen:
-    """Read the offsets that a query has stored in its checkpoint folder, which is on this machine."""
+    """Read the offsets that a query has stored in its checkpoint folder on this machine."""
     path = str(folder)
     try:
         planned, committed = _newest(folder / "offsets"), _newest(folder / "commits")
@@ -67,7 +67,7 @@ def _newest(folder: Path) -> int:
 
 
 def _offsets(lines: list[str]) -> tuple[Positions, Positions]:
-    """Positions of all sources of the batch that are ours."""
+    """Return the start and end positions of all Tianzhou sources in the batch."""
     starts: Positions = {}
     ends: Positions = {}
     for line in lines:
@@ -82,7 +82,7 @@ def _offsets(lines: list[str]) -> tuple[Positions, Positions]:
 
 
 async def with_bounds(asking: Asking, cluster: ClusterSeen, seen: CheckpointSeen) -> CheckpointSeen:
-    """A checkpoint with what the queues hold now; as it is when no name server answers."""
+    """Return the checkpoint with its queues' present offsets. Return it unchanged when no name server answers."""
     if all(one.info is None for one in cluster.name_servers):
         return seen
     bounds: dict[Any, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""A look at a topic: its route everywhere, its configuration and offsets, its newest messages."""
+"""Observation of a topic: its route at each name server, its configuration and offsets, its newest messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tianzhou.model import MessageExt, MessageQueue, TopicConfig, TopicRoute
 from tianzhou.wire.bodies.offsets import TopicOffset, TopicStats
 
 SAMPLES: Final = 8
-"""Newest messages that are read of each queue."""
+"""Number of newest messages to read of each queue."""
 SAMPLED_QUEUES: Final = 16
 
 
 async def see_topic(asking: Asking, cluster: ClusterSeen, name: str, *, samples: bool = True) -> TopicSeen:
-    """Read a topic.
+    """Read the state of a topic.
 
     Args:
-        asking: asks.
+        asking: sends the requests.
         cluster: the servers.
         name: the topic.
         samples: whether to read its newest messages.
@@ -62,7 +62,7 @@ async def see_topic(asking: Asking, cluster: ClusterSeen, name: str, *, samples:
 
 
 async def topic_table(asking: Asking, broker: BrokerSeen) -> dict[str, TopicConfig]:
-    """All topics of a broker, read once."""
+    """Return all topics of a broker; they are read once."""
     address = broker.status.address
     none: dict[str, TopicConfig] = {}
     return await asking.once(address, "topics", lambda: asking.admin.servers.topic_configs(address), none)
@@ -71,7 +71,7 @@ async def topic_table(asking: Asking, broker: BrokerSeen) -> dict[str, TopicConf
 async def newest_messages(
     asking: Asking, address: str, stats: TopicStats, count: int = SAMPLES
 ) -> Sequence[MessageSeen]:
-    """The newest messages of a topic's queues on a broker, without their bodies."""
+    """Return the newest messages of a topic's queues on a broker, without their bodies."""
     queues = [(queue, at) for queue, at in stats.offset_table.items() if at.max_offset > at.min_offset]
 
     async def read(found: tuple[MessageQueue, TopicOffset]) -> list[MessageExt]:

@@ -1,6 +1,6 @@
 """Captured tables: a binlog's events as changes of their rows. Pure.
 
-Each event is known to change none of the tables, or becomes changes, or is refused by name.
+Each event either changes none of the tables, or becomes changes, or is rejected with an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Captured:
     Attributes:
         schema: its schema.
         name: its name.
-        columns: all of them, in order, hidden ones too.
+        columns: all columns, in order, including hidden ones.
         key: names of the primary key's columns.
     """
 
@@ -45,12 +45,12 @@ class Captured:
 
     @property
     def full_name(self) -> str:
-        """Schema and name as a change has them."""
+        """Schema and name, as in a change."""
         return f"{self.schema}.{self.name}"
 
     @property
     def spark_schema(self) -> str:
-        """The columns as `pipeline merge` and Spark take them."""
+        """The columns, as in an argument of `pipeline merge` or Spark."""
         return ", ".join(
             f"{column.name if _PLAIN.fullmatch(column.name) else quoted(column.name)} {column.spark}"
             for column in self.columns
@@ -59,11 +59,11 @@ class Captured:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How the row events of a table map are read.
+    """A decoder of the row events of a table map.
 
     Attributes:
         table: the table.
-        decoders: of each column.
+        decoders: decoder of each column.
     """
 
     table: Captured
@@ -71,10 +71,10 @@ class RowLayout:
 
 
 def layout_of(table: Captured, logged: e.TableMap) -> RowLayout:
-    """Return how rows are read.
+    """Return the layout for a table map.
 
     Raises:
-        ValueError: the columns are not those of the table now.
+        ValueError: the columns differ from the present columns of the table.
     """
     if logged.names is None:
         raise ValueError("the server did not log the columns' names; set binlog_row_metadata=FULL")
@@ -120,10 +120,10 @@ class BinlogDecoder:
         Args:
             event: the event.
             file: the binlog's file.
-            end: the offset behind it.
+            end: the offset after the event.
 
         Raises:
-            ChangesLost: it cannot be followed.
+            ChangesLost: the event cannot be followed.
         """
         if (file, end) != self._place:
             self._place, self._index = (file, end), 0
@@ -169,7 +169,7 @@ class BinlogDecoder:
     def _rows(self, event: e.BinlogEvent) -> Iterator[Change]:
         table_id = int.from_bytes(event.body[:6], "little")
         if table_id not in self._layouts:
-            if table_id == _NO_TABLE:  # ends a statement that has changed no row
+            if table_id == _NO_TABLE:  # This number ends a statement that has changed no row.
                 return
             raise self._lost(None, f"rows of a table with the number {table_id} came before its columns")
         layout = self._layouts[table_id]

@@ -40,7 +40,7 @@ CODECS: Final = {
     "utf8mb3": "utf_8",
     "utf8mb4": "utf_8",
 }
-"""Python's codec of each character set that is decoded, but latin1. A column of another one is refused by name."""
+"""Python's codec of each supported character set except latin1. A column of another one is rejected."""
 OTHERWISE: Final = {
     "cp866": {"№": "ⁿ", "¤": "²"},
     "greek": {"‘": "ʽ", "’": "ʼ"},  # noqa: RUF001

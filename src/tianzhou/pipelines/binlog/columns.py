@@ -33,7 +33,7 @@ Decode = Callable[[bytes, int], tuple[Any, int]]
 """Reads a value of a row event. It takes the bytes and the value's offset, and returns the value and its end."""
 _MEMBER: Final = re.compile(r"'((?:[^']|'')*)'")
 _ESCAPED: Final = re.compile(r"''|\\(.)", re.DOTALL)
-"""How COLUMN_TYPE writes a quote, a backslash, a line break and a zero byte of a member."""
+"""Quotes, backslashes, line breaks and zero bytes of a member, as in COLUMN_TYPE."""
 _UNSIGNED_SPARK: Final = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT", "BIGINT": "DECIMAL(20,0)"}
 
 
@@ -42,14 +42,14 @@ class Column:
     """A column as information_schema describes it.
 
     Attributes:
-        name: the column's.
-        kind: its type without sizes, lower case: `varchar`.
-        full_type: its type as it is declared: `varchar(40)`, `enum('a','b')`.
-        charset: its character set; None for other types than text.
+        name: name of the column.
+        kind: the type without sizes, in lower case: `varchar`.
+        full_type: the declared type: `varchar(40)`, `enum('a','b')`.
+        charset: the character set; None for other types than text.
         size_bytes: maximum size in bytes of a text or binary value; None for other types.
         fraction_digits: digits of a second's fraction.
         precision: digits of a DECIMAL.
-        scale: digits behind a DECIMAL's point.
+        scale: digits after a DECIMAL's point.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Column:
 
     @property
     def refused(self) -> str | None:
-        """Why the column cannot be captured; None when it can."""
+        """The reason why the column cannot be captured; None if it can."""
         if self.kind not in TYPES:
             return f"has the type {self.full_type}, which is not decoded"
         if "compressed" in self.full_type.lower():
@@ -94,7 +94,7 @@ class Column:
 
     @property
     def select(self) -> str:
-        """The SQL expression that a snapshot reads it with."""
+        """The SQL expression with which a snapshot reads the column."""
         return TYPES[self.kind].select.format(quoted(self.name))
 
     def read(self, value: Any) -> Any:
@@ -102,24 +102,24 @@ class Column:
         return None if value is None else TYPES[self.kind].read(self, value)
 
     def decoder(self, code: int, metadata: bytes) -> Decode | None:
-        """Return the reader of its values in row events; None when the binlog's type is another one.
+        """Return the reader of the column's values in row events; None if the binlog has another type.
 
         Args:
             code: the type in the table map.
-            metadata: the type's bytes there.
+            metadata: metadata of the type in the table map.
         """
         return TYPES[self.kind].decoder(self, code, metadata)
 
 
 @dataclass(frozen=True)
 class Type:
-    """How values of a type are read.
+    """A column type and its conversions.
 
     Attributes:
-        spark: makes the Spark type.
+        spark: returns the Spark type.
         select: SQL, with `{}` for the quoted name.
-        read: makes the value of the SQL's result.
-        decoder: makes the reader of row events.
+        read: converts the SQL's result to the value.
+        decoder: returns the reader of row events.
     """
 
     spark: Callable[[Column], str]
@@ -133,7 +133,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL takes any name."""
+    """Return a name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -148,7 +148,7 @@ def _integer(code: int, size: int, spark: str) -> Type:
 
 
 def _stored(column: Column, raw: bytes) -> Any:
-    """The value of bytes as the server stores them: text of the column's character set, or base64."""
+    """Return the value of bytes as the server stores them: text of the column's character set, or base64."""
     if column.kind in TEXTS:
         return text_of(raw, column.charset or "")
     if column.kind == "binary":
@@ -173,7 +173,7 @@ def _double(code: int, size: int, spark: str, of: Callable[[float], float]) -> T
     def decoder(_column: Column, found: int, _metadata: bytes) -> Decode | None:
         return v.fixed(size, lambda raw: of(v.real(raw))) if found == code else None
 
-    # The product has all digits, which the column alone does not print.
+    # The product has all digits. The column alone is printed with fewer.
     return Type(lambda _: spark, "({} * 1E0)", lambda _, value: of(float(value)), decoder)
 
 
@@ -219,7 +219,7 @@ def _set(column: Column, mask: int) -> str:
 
 
 def _address_decoder(size: int, of: Callable[[bytes], str]) -> Callable[[Column, int, bytes], Decode | None]:
-    """Decode MariaDB's types of fixed size, which the binlog has as BINARY."""
+    """Return a decoder of MariaDB's types of fixed size, which are BINARY in the binlog."""
 
     def decoder(_column: Column, code: int, metadata: bytes) -> Decode | None:
         if code != v.STRING or v.string_size(metadata) != size:

@@ -25,15 +25,15 @@ ONLY_IN_DATABASE, ONLY_IN_TABLE, DIFFERENT, REPEATED = "only in database", "only
 
 @dataclass(frozen=True)
 class Range:
-    """Keys from one to another.
+    """A range of keys.
 
     Attributes:
         first: the least key.
         last: the greatest key.
-        rows_in_database: rows that the database has there.
-        rows_in_table: rows that the lake's table has there.
-        checksum_in_database: of these rows, as 16 hexadecimal digits.
-        checksum_in_table: of these rows.
+        rows_in_database: number of the database's rows in the range.
+        rows_in_table: number of the lake table's rows in the range.
+        checksum_in_database: checksum of the database's rows, as 16 hexadecimal digits.
+        checksum_in_table: checksum of the lake table's rows.
     """
 
     first: str
@@ -50,7 +50,7 @@ class RowDifference:
 
     Attributes:
         key: the primary key's columns as JSON.
-        kind: ONLY_IN_DATABASE, ONLY_IN_TABLE, DIFFERENT or REPEATED, which is in the table more than once.
+        kind: ONLY_IN_DATABASE, ONLY_IN_TABLE, DIFFERENT, or REPEATED for a key that is in the table more than once.
         columns: names of the columns that differ.
     """
 
@@ -64,14 +64,14 @@ class Comparison:
     """The result of comparing two tables.
 
     Attributes:
-        rows_in_database: rows of the database's table.
-        rows_in_table: rows of the lake's table.
+        rows_in_database: number of rows of the database's table.
+        rows_in_table: number of rows of the lake's table.
         ranges: number of ranges of keys.
         different_keys: number of keys whose rows differ.
         columns_only_in_database: columns that the lake's table lacks.
         columns_only_in_table: columns that the database's table lacks.
-        different_ranges: the ranges that hold keys that differ.
-        keys: the first keys that differ, by range.
+        different_ranges: the ranges that contain keys whose rows differ.
+        keys: the first keys whose rows differ, by range.
     """
 
     rows_in_database: int
@@ -89,7 +89,7 @@ class Comparison:
         return not (self.different_keys or self.columns_only_in_database or self.columns_only_in_table)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the comparison for JSON."""
         return {"equal": self.is_equal, **asdict(self)}
 
 
@@ -98,10 +98,10 @@ def compare(database: Captured, rows: DataFrame, table: DataFrame, *, ranges: in
 
     Args:
         database: the table in the database.
-        rows: its rows as messages, as `format("tianzhou_binlog")` reads them.
+        rows: the rows of the database's table, from `format("tianzhou_binlog")`.
         table: the lake's table.
-        ranges: into how many ranges keys are divided.
-        most_keys: most keys to name.
+        ranges: number of ranges into which keys are divided.
+        most_keys: maximum number of keys in the result.
 
     Raises:
         ConfigError: the lake's table lacks a column of the primary key.
@@ -150,7 +150,7 @@ def _sorted_by(key: Sequence[str]) -> list[Column]:
 
 
 def _joined(database: DataFrame, table: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Both sides by key: `key`, `shown`, `d` and `l` with their rows, `times` in the table, `kind` and `columns`."""
+    """Join both sides by key: `key`, `shown`, the rows `d` and `l`, `times` in the table, `kind` and `columns`."""
     names = database.columns
     rest = [name for name in names if name not in key]
 

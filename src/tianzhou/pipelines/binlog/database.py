@@ -29,7 +29,7 @@ COMMIT_S: Final = 30.0
 PAUSE_S: Final = 0.1
 """Seconds between two checks of a server's position."""
 ENCRYPTION_HEADER_BYTES: Final = 512
-"""Bytes that an encrypted binlog file of MySQL begins with. They are in no offset."""
+"""Size of the header of an encrypted binlog file of MySQL. Offsets do not include it."""
 FIRST_OFFSET: Final = 4
 """Offset of a binlog file's first event."""
 _DUMP: Final = 0x12
@@ -37,7 +37,7 @@ _DO_NOT_WAIT: Final = 1
 _DATABASE_DENIED: Final = 1044
 _LOCK_WAIT_TIMEOUT: Final = 1205
 _MOST_OFFSET: Final = 0xFFFFFFFF
-"""The greatest offset that the protocol can request."""
+"""The greatest offset that a request of the protocol can contain."""
 _COLUMNS: Final = """
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, CHARACTER_OCTET_LENGTH, DATETIME_PRECISION,
     NUMERIC_PRECISION, NUMERIC_SCALE
@@ -54,7 +54,7 @@ _CASCADE: Final = re.compile(
 
 
 class BinlogFailed(TianzhouError):
-    """The database cannot be read: it does not answer, or refuses."""
+    """The database cannot be read: it does not answer, or rejects a request."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Server:
     """A database server and the user that reads it. It holds no connection, so that tasks can be pickled.
 
     Attributes:
-        host: of the server.
-        port: of the server.
-        user: the user that reads.
-        password: of the user.
+        host: host of the server.
+        port: port of the server.
+        user: name of the user that reads.
+        password: password of the user.
     """
 
     host: str
@@ -78,7 +78,7 @@ class Server:
         """Open a connection for the block.
 
         Raises:
-            BinlogFailed: the database does not answer, or refuses.
+            BinlogFailed: the database does not answer, or rejects the connection.
             ConfigError: the package is not installed.
         """
         try:
@@ -141,7 +141,7 @@ class Server:
         """Return the definitions of the tables.
 
         Raises:
-            ConfigError: one does not exist, has no primary key, or a column that cannot be captured.
+            ConfigError: a table does not exist, has no primary key, or has a column that cannot be captured.
         """
         found = {}
         lower = self.any_case()
@@ -191,14 +191,16 @@ class Server:
             return [file_of(row) for row in cursor.fetchall()]
 
     def begun(self, file: str, server_id: int) -> int:
-        """Return when a binlog file was begun, in seconds since the epoch: another file of this name has another time.
+        """Return when a binlog file was begun, in seconds since the epoch.
+
+        The time distinguishes the file from another file of the same name.
 
         Args:
             file: the file.
             server_id: number of this replica.
 
         Raises:
-            BinlogFailed: the database refuses, or the file has no first event.
+            BinlogFailed: the database rejects a request, or the file has no first event.
         """
         for event, _, _ in self.events(file, FIRST_OFFSET, server_id):
             if event.kind == e.FORMAT:
@@ -210,11 +212,11 @@ class Server:
 
         Args:
             table: the table.
-            behind: a place in the binlog; the rows include every transaction before it.
+            behind: a position in the binlog. The rows include every transaction before it.
             wait_s: seconds to wait for transactions that are in the binlog and not yet committed.
 
         Raises:
-            BinlogFailed: the database refuses, or a value cannot be decoded; names the column.
+            BinlogFailed: the database rejects a request, or a value cannot be decoded. The error contains the column.
         """
         from pymysql.cursors import SSCursor
 
@@ -239,7 +241,7 @@ class Server:
                     yield row
 
     def events(self, file: str, offset: int, server_id: int) -> Iterator[tuple[e.BinlogEvent, str, int]]:
-        """Yield the events from a place to the binlog's end, each with its file and its end offset.
+        """Yield the events from a position to the binlog's end, each with its file and its end offset.
 
         Args:
             file: the binlog's file.
@@ -247,7 +249,7 @@ class Server:
             server_id: number of this replica. The server closes an older stream of the same number.
 
         Raises:
-            BinlogFailed: the database refuses, or an event is damaged.
+            BinlogFailed: the database rejects a request, or an event is damaged.
         """
         if offset > _MOST_OFFSET:
             raise BinlogFailed(
@@ -276,19 +278,19 @@ class Server:
                 if event.kind == e.ROTATE:
                     file, place = event.body[8:].decode(), int.from_bytes(event.body[:8], "little")
                 elif event.end:
-                    # The header has 32 bits, and a file may be longer.
+                    # The offset in the header has 32 bits, and a file may be longer.
                     least = place + event.size if place else 0
                     place = least + (event.end - least) % (_MOST_OFFSET + 1) if least > _MOST_OFFSET else event.end
                 yield event, file, place
 
 
 def _begin(cursor: Any, table: Captured, behind: tuple[str, int], wait_s: float) -> None:
-    """Begin a transaction that sees every change in the binlog before a place.
+    """Begin a transaction that sees every change in the binlog before a position.
 
     A server writes a transaction to the binlog first and commits it in the table afterwards.
 
     Raises:
-        BinlogFailed: the transactions before the place are not committed in time.
+        BinlogFailed: the transactions before the position are not committed in time.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -311,9 +313,9 @@ def _begin(cursor: Any, table: Captured, behind: tuple[str, int], wait_s: float)
 
 
 def _wait_for_commits(cursor: Any, table: Captured, wait_s: float) -> None:
-    """Wait on MySQL, which does not name a snapshot's position: a lock waits for all transactions with changed rows.
+    """Wait for the commits on MySQL, which does not report a snapshot's position, by a lock of the table.
 
-    Writers wait behind the lock, so the wait has an end.
+    The lock waits for all transactions with changed rows. Writers wait behind the lock, so the wait has an end.
 
     Raises:
         BinlogFailed: the user may not lock the table, or the lock is not granted in time.
@@ -342,7 +344,8 @@ def file_of(row: Sequence[Any]) -> tuple[str, int]:
     """Return a binlog file's name and its size in bytes without encryption.
 
     Args:
-        row: of SHOW BINARY LOGS. MySQL adds whether the file is encrypted, whose size includes the encryption's header.
+        row: a row of SHOW BINARY LOGS. On MySQL its third value is whether the file is encrypted. The size of an
+            encrypted file includes the header of the encryption.
     """
     is_encrypted = len(row) > 2 and row[2] == "Yes"
     return row[0], int(row[1]) - (ENCRYPTION_HEADER_BYTES if is_encrypted else 0)
@@ -367,7 +370,7 @@ def column_of(
     precision: int | None,
     scale: int | None,
 ) -> Column:
-    """Return the column that a line of information_schema.COLUMNS describes."""
+    """Return the column for a row of information_schema.COLUMNS."""
 
     def text(value: Any) -> str:
         return value.decode() if isinstance(value, bytes) else str(value)

@@ -14,7 +14,7 @@ from tianzhou.pipelines.binlog import values as v
 _LITERALS: Final = {0: "null", 1: "true", 2: "false"}
 _NUMBERS: Final = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q"}
 _LEAST_POINT: Final = -14
-"""Fewest digits before the point of a number that MySQL prints without an exponent; negative for zeros behind it."""
+"""Fewest digits before the point of a number that MySQL prints without an exponent. Negative: zeros after the point."""
 _GREATEST_POINT: Final = 15
 """Most digits before the point of a whole number that MySQL prints without an exponent."""
 _SMALL: Final = 2
@@ -29,7 +29,7 @@ def document_text(raw: bytes) -> str:
         raw: the type's byte and the value; empty bytes, which a table's older rows may have, are `null`.
 
     Raises:
-        ValueError: it is cut off, or has a type that is not known.
+        ValueError: the document is cut off or has an unknown type.
     """
     if not raw:
         return "null"
@@ -58,7 +58,7 @@ def _value(kind: int, raw: bytes) -> str:
 
 
 def _container(raw: bytes, width: int, *, is_object: bool) -> str:
-    """An object or an array: count, size, entries of keys, entries of values, keys, values."""
+    """Decode an object or an array: count, size, entries of keys, entries of values, keys, values."""
 
     def number(at: int, size: int = width) -> int:
         return int.from_bytes(raw[at : at + size], "little")
@@ -83,7 +83,7 @@ def _container(raw: bytes, width: int, *, is_object: bool) -> str:
 
 
 def _length(raw: bytes) -> tuple[int, int]:
-    """A length in groups of seven bits, and the bytes it takes."""
+    """Return a length in groups of seven bits, and its number of bytes."""
     size = 0
     for at in range(5):
         size |= (raw[at] & 0x7F) << 7 * at
@@ -110,7 +110,7 @@ def _double(number: float) -> str:
 
 
 def _opaque(kind: int, raw: bytes) -> str:
-    """A value of another type of MySQL's inside a document."""
+    """Return a value of another MySQL type inside a document."""
     if kind == v.NEWDECIMAL:
         return v.decimal_text(raw[2:], raw[0], raw[1])
     if kind in (_DATE, _TIME, _DATETIME, _TIMESTAMP):

@@ -33,7 +33,7 @@ GROUP_BEGINS: Final = {33, 34, 42, 162}
 WITHOUT_ROWS: Final = GROUP_BEGINS | {STOP, INTVAR, RAND, USER_VAR, XID, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
 """Events that change no row and no table map."""
 IGNORABLE: Final = 0x80
-"""Flag of events that a replica may ignore when it does not know their type."""
+"""Flag of events that a replica may ignore if it does not know their type."""
 _OPTIONAL_NAMES, _OPTIONAL_KEY, _OPTIONAL_KEY_PARTS = 4, 8, 9
 
 
@@ -42,11 +42,11 @@ class BinlogEvent:
     """An event.
 
     Attributes:
-        kind: its number.
-        at: seconds since the epoch, when the statement began.
-        flags: of its header.
-        body: without header and checksum.
-        end: the offset behind it, as its header has it; 0 for one that is in no file.
+        kind: number of the event's type.
+        at: time when the statement began, in seconds since the epoch.
+        flags: flags of the header.
+        body: the event without header and checksum.
+        end: the offset after the event, from its header; 0 for an event that is in no file.
         size: bytes in the file.
     """
 
@@ -63,12 +63,12 @@ class TableMap:
     """A table map: the binlog's description of a table before its row events.
 
     Attributes:
-        id: the number that row events name it by.
-        schema: of the table.
-        name: of the table.
+        id: number of the table map in row events.
+        schema: schema of the table.
+        name: name of the table.
         types: type and metadata of each column.
-        names: of the columns; None when the server does not log them.
-        key: places of the primary key's columns; None when the server does not log them.
+        names: names of the columns; None if the server does not log them.
+        key: indexes of the primary key's columns; None if the server does not log them.
     """
 
     id: int
@@ -99,14 +99,14 @@ class RowsEvent:
 
 
 def event_of(raw: bytes, *, checksum: bool) -> BinlogEvent:
-    """Return the event of its bytes.
+    """Decode an event.
 
     Args:
         raw: header and body.
-        checksum: whether it ends with a checksum.
+        checksum: whether the bytes end with a checksum.
 
     Raises:
-        ValueError: it is cut off, or its checksum is wrong.
+        ValueError: the event is cut off, or its checksum is wrong.
     """
     if len(raw) < HEADER_BYTES:
         raise ValueError(f"an event of {len(raw)} bytes is cut off")
@@ -116,7 +116,8 @@ def event_of(raw: bytes, *, checksum: bool) -> BinlogEvent:
     if not checksum:
         return BinlogEvent(kind, at, flags, raw[HEADER_BYTES:], end, size)
     body = raw[HEADER_BYTES:-CHECKSUM_BYTES]
-    # Servers send a file's first event with changed fields; older ones leave its checksum as it is in the file.
+    # Servers change fields of a file's first event when they send it. Older ones send the file's checksum, which is
+    # wrong.
     if kind not in (FORMAT, ROTATE) and zlib.crc32(raw[:-CHECKSUM_BYTES]) != int.from_bytes(
         raw[-CHECKSUM_BYTES:], "little"
     ):
@@ -125,12 +126,12 @@ def event_of(raw: bytes, *, checksum: bool) -> BinlogEvent:
 
 
 def has_checksums(format_event: bytes) -> bool:
-    """Whether the events of a file have checksums, of the bytes of its first event."""
+    """Whether the events of a file have checksums, according to its first event."""
     return format_event[-CHECKSUM_BYTES - 1] == 1
 
 
 def number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of one to nine bytes, and where it ends."""
+    """Return a number of one to nine bytes, and the index after it."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -139,7 +140,7 @@ def number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def table_map_of(body: bytes) -> TableMap:
-    """Return a table map."""
+    """Decode a table map."""
     at = 8
     names = []
     for _ in range(2):
@@ -185,10 +186,10 @@ def _numbers(data: bytes) -> Iterator[int]:
 
 
 def rows_of(event: BinlogEvent) -> RowsEvent:
-    """Return a row event.
+    """Decode a row event.
 
     Raises:
-        ValueError: compressed bytes cannot be read.
+        ValueError: compressed bytes are damaged.
     """
     body, kind = event.body, ROWS[event.kind]
     at = 8
@@ -232,7 +233,7 @@ def query_of(event: BinlogEvent) -> tuple[str, str]:
     """Return the default schema and the text of a statement.
 
     Raises:
-        ValueError: compressed bytes cannot be read.
+        ValueError: compressed bytes are damaged.
     """
     body = event.body
     schema_size, status_size = body[8], int.from_bytes(body[11:13], "little")

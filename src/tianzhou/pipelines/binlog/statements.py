@@ -1,7 +1,7 @@
 """SQL statements in a binlog, and their effect on captured tables. Pure.
 
-A server that logs rows logs statements for other changes than of rows. A statement that changes rows is in the
-binlog when a session has set another format; it is refused, because triggers and functions may change any table.
+A server that logs rows logs other changes as statements. A statement that changes rows is in the binlog only if a
+session has set another format. It is rejected, because triggers and functions may change any table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHANGES_NO_ROWS: Final = {
     "CREATE", "DROP", "ALTER", "GRANT", "REVOKE", "FLUSH", "ANALYZE", "OPTIMIZE", "CHECK", "REPAIR", "RENAME", "USE",
     "INSTALL", "UNINSTALL", "LOCK", "UNLOCK", "RESET", "CHANGE", "KILL", "PURGE", "CACHE", "SHUTDOWN", "BACKUP",
 }  # fmt: skip
-"""First words of statements that a server logs beside row events."""
+"""First words of statements that a server logs in addition to row events."""
 _KEEPS_ROWS: Final = [
     re.compile(pattern)
     for pattern in (
@@ -58,8 +58,8 @@ class StatementRefused:
     """A statement that row events do not describe.
 
     Attributes:
-        table: the captured table; None when it may be any.
-        reason: why.
+        table: the captured table; None if it may be any table.
+        reason: the reason, for messages.
     """
 
     table: Table | None
@@ -72,7 +72,7 @@ class Token:
 
     Attributes:
         text: the word, a name without its quotes.
-        is_name: whether it was quoted, so that it is no keyword.
+        is_name: whether the word was quoted, so that it is not a keyword.
     """
 
     text: str
@@ -80,12 +80,12 @@ class Token:
 
     @property
     def keyword(self) -> str:
-        """The word in capitals; empty for a quoted name."""
+        """The word in upper case; empty for a quoted name."""
         return "" if self.is_name else self.text.upper()
 
 
 def tokens_of(statement: str) -> list[Token]:
-    """Return the words of a statement without comments; the text of an executable comment is included."""
+    """Return the words of a statement without comments. The text of an executable comment is included."""
     return list(_tokens(statement))
 
 
@@ -103,7 +103,7 @@ def _tokens(statement: str) -> Iterator[Token]:
 def effect(
     statement: str, schema: str, captured: Collection[Table], *, rows_before: bool, any_case: bool = False
 ) -> Truncated | StatementRefused | None:
-    """Return the effect of a statement on captured tables; None when row events describe it fully.
+    """Return the effect of a statement on captured tables; None if row events describe it completely.
 
     Args:
         statement: the SQL.
@@ -127,7 +127,7 @@ def effect(
         table = _name(tokens, 2 if second == "TABLE" else 1, schema)[0]
         return Truncated(table) if table in captured else None
     if first == "DELETE" and second == "FROM":
-        # So a server empties a MEMORY table that it opens for the first time.
+        # A server logs this statement to empty a MEMORY table that it opens for the first time.
         table, end = _name(tokens, 2, schema)
         if all(token.text == ";" for token in tokens[end:]):
             return Truncated(table) if table in captured else None
@@ -172,7 +172,7 @@ def _is_table(words: list[str]) -> bool:
 
 
 def _after_table(words: list[str]) -> int:
-    """Where the name is behind TABLE, which may be followed by IF [NOT] EXISTS."""
+    """Return the index of the name after TABLE, which IF [NOT] EXISTS may follow."""
     at = words.index("TABLE") + 1
     while words[at] in ("IF", "NOT", "EXISTS"):
         at += 1
@@ -180,7 +180,7 @@ def _after_table(words: list[str]) -> int:
 
 
 def _actions(tokens: list[Token]) -> Iterator[str]:
-    """The actions of an ALTER TABLE, which commas outside parentheses part; words are in capitals."""
+    """Yield the actions of an ALTER TABLE, which are separated by commas outside parentheses, in upper case."""
     action: list[str] = []
     depth = 0
     for token in tokens:
@@ -196,7 +196,7 @@ def _actions(tokens: list[Token]) -> Iterator[str]:
 
 
 def _name(tokens: list[Token], at: int, schema: str) -> tuple[Table, int]:
-    """The table's name at a place, and where the words behind it begin."""
+    """Return the table's name at an index, and the index after it."""
     if at >= len(tokens):
         return (schema, ""), at
     if at + 2 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].is_name:
@@ -205,6 +205,6 @@ def _name(tokens: list[Token], at: int, schema: str) -> tuple[Table, int]:
 
 
 def _names(tokens: list[Token], schema: str) -> Iterator[Table]:
-    """Every word, and pair of words with a dot between them, as if it were a table's name."""
+    """Yield every word, and every pair of words with a dot between them, as if it were a table's name."""
     for at in range(len(tokens)):
         yield _name(tokens, at, schema)[0]

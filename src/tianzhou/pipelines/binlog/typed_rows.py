@@ -1,7 +1,7 @@
-"""Changes in messages as rows of Spark types: each value fits its type without loss, or the query ends with an error.
+"""Changes in messages as rows of Spark types. Each value fits its type without loss, or the query fails.
 
-Spark reads a value that does not fit as null, cuts digits and wraps numbers. So every value is compared with the text
-that the change has.
+Spark reads a value that does not fit as null, truncates digits and wraps numbers. So every value is compared with its
+text in the change.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _SHOWN_CHARACTERS: Final = 100
 
 
 class ChangeRefused(TianzhouError):
-    """A change does not fit the table; names table, position, key and reason."""
+    """A change does not fit the table. The error contains table, position, key and reason."""
 
 
 def typed_rows(rows: DataFrame, table: str, schema: t.StructType, *, whole: bool = True) -> DataFrame:
-    """Return the changes of a table as its rows, with `_key`, `_position`, `_deleted` and `_op` beside them.
+    """Return the changes of a table as its rows, with the additional columns `_key`, `_position`, `_deleted` and `_op`.
 
     Args:
         rows: messages with `body`.
-        table: `schema.table`; changes of others are left out.
+        table: `schema.table`; changes of other tables are left out.
         schema: the columns.
-        whole: whether the columns must be all that a change has.
+        whole: whether the schema must contain all columns of a change.
     """
     change = f.from_json(f.col("body").cast("string"), CHANGE)
     parsed = rows.select(change.alias("change"), f.col("body").cast("string").alias("body")).select(
@@ -58,7 +58,7 @@ def typed_rows(rows: DataFrame, table: str, schema: t.StructType, *, whole: bool
 
 @contextmanager
 def naming_faults() -> Iterator[None]:
-    """Turn a fault that `typed_rows` found into a `ChangeRefused`.
+    """Raise an error of `typed_rows` in the query as `ChangeRefused`.
 
     Raises:
         ChangeRefused: a change does not fit.
@@ -73,7 +73,7 @@ def naming_faults() -> Iterator[None]:
 
 
 def _no_change() -> Column:
-    """Why a message is no change; null when it is one."""
+    """Return why a message is not a change; null if it is one."""
     broken = f.col("op").isNull() | f.col("table").isNull() | f.col("position").isNull()
     shown = f.substring(f.col("body"), 1, _SHOWN_CHARACTERS)
     return f.when(
@@ -82,7 +82,7 @@ def _no_change() -> Column:
 
 
 def _misfit(columns: t.StructType, *, whole: bool) -> Column:
-    """Why a change does not fit the columns; null when it does."""
+    """Return why a change does not fit the columns; null if it does."""
     names = f.array(*[f.lit(name) for name in columns.names])
     there = f.map_keys("texts")
     problems = [
@@ -128,7 +128,7 @@ def _same(raw: Column, value: Column, kind: t.DataType) -> Column:
     if isinstance(kind, t.BinaryType):
         return f.regexp_replace(f.base64(value), r"\s", "") == raw
     if isinstance(kind, t.DecimalType):
-        # A number is rounded when it has more digits behind the point.
+        # The cast rounds a number with more digits after the point.
         return value.isNotNull() & (f.length(f.regexp_extract(_without_zeros(raw), r"\.(\d+)$", 1)) <= kind.scale)
     if isinstance(kind, t.FloatType | t.DoubleType):
         return text.try_cast("double") == raw.try_cast("double")
@@ -142,5 +142,5 @@ def _same(raw: Column, value: Column, kind: t.DataType) -> Column:
 
 
 def _without_zeros(text: Column) -> Column:
-    """A number or a time without the zeros that end its fraction."""
+    """Return a number or a time without trailing zeros of its fraction."""
     return f.when(text.contains("."), f.regexp_replace(text, _TAIL, "")).otherwise(text)

@@ -23,10 +23,10 @@ METADATA_BYTES: Final = {
 _DIGITS: Final = 9
 """Decimal digits in four bytes of a DECIMAL."""
 _SIZES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""Bytes of a number of fewer digits."""
+"""Number of bytes for fewer digits, by the number of digits."""
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - UTC, printed with a Z
 _UUID_PARTS: Final = ((12, 4), (10, 2), (8, 2), (6, 2), (0, 6))
-"""Where MariaDB stores the parts of a UUID that has a version from 1 to 5, and the bytes of each."""
+"""Offset and size of the parts of a UUID of version 1 to 5, as MariaDB stores it."""
 
 
 def fixed(size: int, of: Callable[[bytes], Any]) -> Callable[[bytes, int], tuple[Any, int]]:
@@ -35,7 +35,7 @@ def fixed(size: int, of: Callable[[bytes], Any]) -> Callable[[bytes, int], tuple
 
 
 def prefixed(size: int, of: Callable[[bytes], Any]) -> Callable[[bytes, int], tuple[Any, int]]:
-    """Return a reader of values behind their length, which has `size` bytes."""
+    """Return a reader of values that follow their length. The length has `size` bytes."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         start = at + size
@@ -46,12 +46,12 @@ def prefixed(size: int, of: Callable[[bytes], Any]) -> Callable[[bytes, int], tu
 
 
 def string_size(metadata: bytes) -> int:
-    """Return the most bytes of a CHAR or BINARY, of its two bytes of metadata."""
+    """Return the maximum bytes of a CHAR or BINARY from its two bytes of metadata."""
     return metadata[1] | (((metadata[0] & 0x30) ^ 0x30) << 4)
 
 
 def length_size(code: int, metadata: bytes) -> int | None:
-    """Return the bytes of the length before a text or bytes; None when the type is neither."""
+    """Return the number of bytes of a text's or binary value's length; None for other types."""
     if code == VARCHAR:
         return 2 if int.from_bytes(metadata, "little") > 255 else 1
     if code in (BLOB, VECTOR):
@@ -67,13 +67,13 @@ def bytes_text(raw: bytes) -> str:
 
 
 def real(raw: bytes) -> float:
-    """Return the number of four or eight bytes."""
+    """Return the number in four or eight bytes."""
     number: float = struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]
     return number
 
 
 def shortest_float(number: float) -> float:
-    """Return the number of fewest digits that is the same FLOAT."""
+    """Return the shortest number that is the same FLOAT."""
     packed = struct.pack("<f", number)
     for digits in range(6, 9):
         short = float(f"{number:.{digits}g}")
@@ -86,7 +86,7 @@ def shortest_float(number: float) -> float:
 
 
 def decimal_size(precision: int, scale: int) -> int:
-    """Return the bytes of a DECIMAL."""
+    """Return the number of bytes of a DECIMAL."""
     whole, rest = divmod(precision - scale, _DIGITS)
     behind, last = divmod(scale, _DIGITS)
     return 4 * whole + _SIZES[rest] + 4 * behind + _SIZES[last]
@@ -95,8 +95,8 @@ def decimal_size(precision: int, scale: int) -> int:
 def decimal_text(raw: bytes, precision: int, scale: int) -> str:
     """Return the digits of a DECIMAL.
 
-    Groups of nine digits have four bytes each, from the point to both sides; the first bit is 1 unless the number is
-    negative, whose bits are all inverted.
+    From the point to both sides, each group of nine digits has four bytes. The first bit is 1 unless the number is
+    negative. All bits of a negative number are inverted.
     """
     negative = not raw[0] & 0x80
     raw = bytes([raw[0] ^ 0x80, *raw[1:]])
@@ -115,12 +115,12 @@ def decimal_text(raw: bytes, precision: int, scale: int) -> str:
 
 
 def fixed_point(value: Any, scale: int) -> str:
-    """Return a DECIMAL that the server printed with as many digits as a row event has."""
+    """Return a DECIMAL that the server printed, with as many digits as a row event has."""
     return f"{decimal.Decimal(value):.{scale}f}"
 
 
 def _fraction(number: int, digits: int) -> str:
-    """The digits of a second's fraction, of as many bytes as they need."""
+    """Return the digits of a second's fraction. The bytes contain an even number of digits."""
     return f".{number:0{(digits + 1) // 2 * 2}d}"[: digits + 1] if digits else ""
 
 
@@ -131,7 +131,7 @@ def date_text(raw: bytes) -> str:
 
 
 def datetime_text(raw: bytes, digits: int) -> str:
-    """Return a DATETIME with its digits of the fraction."""
+    """Return a DATETIME with the digits of its fraction."""
     number = int.from_bytes(raw[:5], "big") - (1 << 39)
     months, day, clock = number >> 22, number >> 17 & 31, number & 0x1FFFF
     return (
@@ -141,7 +141,10 @@ def datetime_text(raw: bytes, digits: int) -> str:
 
 
 def time_text(raw: bytes, digits: int) -> str:
-    """Return a TIME with its digits of the fraction: the number of all bytes less the middle of its range."""
+    """Return a TIME with the digits of its fraction.
+
+    The bytes contain the time plus the middle of their range.
+    """
     bits = 8 * (len(raw) - 3)
     number = int.from_bytes(raw, "big") - (1 << (23 + bits))
     sign, number = ("-", -number) if number < 0 else ("", number)
@@ -150,12 +153,12 @@ def time_text(raw: bytes, digits: int) -> str:
 
 
 def instant_text(text: str) -> str:
-    """Return a TIMESTAMP that was read in UTC as text that names the zone."""
+    """Return a TIMESTAMP that was read in UTC, as text with a zone."""
     return f"{text.replace(' ', 'T')}Z"
 
 
 def timestamp_text(raw: bytes, digits: int) -> str:
-    """Return a TIMESTAMP; zero seconds are the zero date."""
+    """Return a TIMESTAMP. Zero seconds are the zero date."""
     seconds, fraction = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:], "big")
     if not seconds and not fraction:
         return instant_text("0000-00-00 00:00:00" + _fraction(0, digits))
@@ -164,7 +167,7 @@ def timestamp_text(raw: bytes, digits: int) -> str:
 
 
 def enum_text(number: int, members: Sequence[str]) -> str:
-    """Return an ENUM's member; 0 is the empty text that stands for a value that was refused."""
+    """Return an ENUM's member. 0 is the empty text, which replaces a value that the server rejected."""
     if number > len(members):
         raise ValueError(f"{number} is no member of {', '.join(members)}")
     return members[number - 1] if number else ""
@@ -178,7 +181,7 @@ def set_text(mask: int, members: Sequence[str]) -> str:
 
 
 def uuid_text(raw: bytes) -> str:
-    """Return MariaDB's UUID of its stored bytes: parts of versions 1 to 5 are stored in reverse order."""
+    """Return MariaDB's UUID from its stored bytes. The parts of versions 1 to 5 are stored in reverse order."""
     if raw[6] & 0x80 and 0 < raw[8] <= 0x80:
         raw = b"".join(raw[at : at + size] for at, size in _UUID_PARTS)
     return str(uuid.UUID(bytes=raw))
@@ -190,9 +193,9 @@ def inet4_text(raw: bytes) -> str:
 
 
 def inet6_text(raw: bytes) -> str:
-    """Return MariaDB's INET6: an address that holds one of IPv4 ends as that is written.
+    """Return MariaDB's INET6. An address with an IPv4 address inside ends with that in dotted form.
 
-    MariaDB replaces the first of the longest runs of zeros, also a run of one.
+    MariaDB replaces the first of the longest runs of zeros, even if the run has one group.
     """
     mapped = raw[:12] == b"\0" * 10 + b"\xff\xff"
     if mapped or (raw[:12] == b"\0" * 12 and raw[12:14] != b"\0\0"):

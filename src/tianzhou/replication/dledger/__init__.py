@@ -1,1 +1,1 @@
-"""A node of a DLedger group: what it decides (pure), as Raft has it and as DLedger's nodes understand it."""
+"""The decisions of a DLedger group's node (pure): Raft's rules in the protocol of DLedger's nodes."""

@@ -1,4 +1,4 @@
-"""Requests that wait for an answer."""
+"""Requests of a node that wait for a reply."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tianzhou.wire.bodies.dledger import Response
 
 
 class Unsupported:
-    """Instead of an answer: the peer does not know the request's code (response code 3), so it is none of ours."""
+    """The reply of a peer that does not support the request's code (response code 3), as Apache's nodes do not."""
 
 
 Reply: TypeAlias = Response | Unsupported | None
-"""An answer, that the peer does not know the question, or that there will be no answer."""
+"""A response, the rejection of an unsupported request, or None when no response will arrive."""
 Then: TypeAlias = Callable[[Any], None]
-"""What takes a reply."""
+"""Callback of a reply."""
 
 
 class Asks:
-    """Requests by number, each with what to do with its answer."""
+    """Outstanding requests by number, each with the callback of its reply."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Then] = {}
@@ -31,10 +31,10 @@ class Asks:
         return len(self._waiting)
 
     def add(self, until_ms: int, then: Then) -> int:
-        """Number of a new request.
+        """Return the number of a new request.
 
         Args:
-            until_ms: when no answer counts as none.
+            until_ms: time after which a reply counts as missing.
             then: gets the reply.
         """
         number = self.next_number
@@ -44,11 +44,11 @@ class Asks:
         return number
 
     def pop(self, number: int) -> Then | None:
-        """What takes the reply to a request; None when it came too late, or twice."""
+        """Return the callback of a request and remove it; None when the reply is late or a duplicate."""
         return self._waiting.pop(number, None)
 
     def overdue(self, now_ms: int) -> list[Then]:
-        """What takes the replies to requests that are answered no more."""
+        """Return the callbacks of requests that have timed out, and remove them."""
         late = []
         while self._ends and (self._ends[0][0] <= now_ms or self._ends[0][1] not in self._waiting):
             _, number = heapq.heappop(self._ends)

@@ -1,4 +1,4 @@
-"""What a node answers to who asks for its vote (broker.md §19.2, docs/adr/0015)."""
+"""A node's replies to requests for its vote (broker.md §19.2, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tianzhou.wire.bodies.dledger import PreVoteRequest, VoteRequest, VoteRespon
 
 
 def vote(node: Node, ticket: object, request: VoteRequest) -> bool:
-    """Answer a candidate; the term is raised and the vote persisted first.
+    """Reply to a candidate after the term is raised and the vote is persisted.
 
     Args:
-        node: who is asked.
+        node: the voter.
         ticket: of the request.
-        request: the question.
+        request: the vote request.
 
     Returns:
         Whether the candidate got the vote.
@@ -30,13 +30,13 @@ def vote(node: Node, ticket: object, request: VoteRequest) -> bool:
 
 
 def would_vote(node: Node, ticket: object, request: PreVoteRequest, *, leader_lives: bool) -> None:
-    """Answer a node that asks whether it would get a vote; nothing changes by that.
+    """Reply to a pre-vote request; the voter's state does not change.
 
     Args:
-        node: who is asked.
+        node: the voter.
         ticket: of the request.
-        request: the question.
-        leader_lives: whether the node leads, or heard from its leader lately.
+        request: the pre-vote request.
+        leader_lives: whether the node leads, or has heard from its leader recently.
     """
     result = _unfit(node, request)
     if result is None:
@@ -77,7 +77,7 @@ def _unfit(node: Node, request: VoteRequest) -> VoteResult | None:
             )
         return VoteResult.UNKNOWN
     if node.impaired and not request.tianzhou:
-        # DLedger's candidates would count the vote as any other; they take this as "not now", and go on asking.
+        # DLedger's candidates would count the vote as any other. They read this code as "not now", and ask again.
         return VoteResult.REJECT_TAKING_LEADERSHIP
     return None
 

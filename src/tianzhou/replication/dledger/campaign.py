@@ -1,4 +1,4 @@
-"""A node asks for votes: first whether it would win, then in earnest (broker.md §19.3, docs/adr/0015)."""
+"""An election from the candidate's side: a pre-vote, then the request for votes (broker.md §19.3, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _NO_LEADER = (VoteResult.REJECT_ALREADY_VOTED, VoteResult.REJECT_TERM_NOT_READY)
 
 
 class Campaign:
-    """One round of questions.
+    """One round of vote requests.
 
-    It is won with the votes of a quorum that has lost nothing, since one of them has whatever is committed; or with
-    the votes of all nodes, impaired or not: then no log that there is anywhere is longer. A node with entries in doubt
-    wins in no other way, and only where too few have lost nothing. A node of this version that does not name the
-    identity of the candidate's group counts as impaired: its folder is empty, or another one than the group's was, and
-    may lack what the node acknowledged. Its vote counts in full only where all nodes are there and the others refuse
+    The votes of a quorum that has lost no entries win, because one of its members has every committed entry. The votes
+    of all nodes win too, impaired or not, because then no longer log exists. A node with entries in doubt wins only
+    with all votes, and only where too few nodes have lost nothing. A node of this version that does not send the
+    identity of the candidate's group counts as impaired: its folder is empty, or was replaced by another one, and may
+    lack entries that the node acknowledged. Its vote counts in full only when all nodes answer and the others refuse
     because of entries in doubt.
 
     Args:
-        node: who asks.
-        earnest: whether votes are asked for; otherwise only whether they would be had.
-        again: whether they are asked for in the present term, in which this node voted for itself and nobody won.
+        node: the candidate.
+        earnest: whether this is the vote; False for the pre-vote.
+        again: whether the round repeats the present term, in which this node voted for itself and no node won.
 
     Attributes:
-        won: whether enough agreed.
-        ended: whether the round is over without that.
-        pause_ms: so long to wait for the next round, beside the time by chance.
-        split: whether a quorum answered and nobody can win any more, so that the next round needs another term.
-        earnest: see above.
-        strangers: identities of the nodes that refused the question because of theirs, by node id.
-        named: identity that another node has named, for a candidate without one.
-        began_ms: when it began.
+        won: whether enough nodes agreed.
+        ended: whether the round is over without a win.
+        pause_ms: pause before the next round, in addition to the random time.
+        split: whether a quorum answered and no node can win any more, so that the next round needs another term.
+        earnest: the argument.
+        strangers: identities of the nodes that refused the request because of another identity, by node id.
+        named: identity that another node has sent, for a candidate without one.
+        began_ms: start of the round.
     """
 
     def __init__(self, node: Node, *, earnest: bool, again: bool = False) -> None:
@@ -57,14 +57,14 @@ class Campaign:
         self.split = False
         self._agreed = {node.self_id}
         self._sound = set() if node.impaired or node.identity.joining else {node.self_id}
-        # Nodes that agreed, have no identity, and may have lost their folders or may never have had an entry.
+        # Nodes that agreed and have no identity: they may have lost their folders, or may never have had an entry.
         self._new: set[str] = set()
-        # Nodes that have a longer log, with entries in doubt.
+        # Nodes with a longer log that has entries in doubt.
         self._doubted_longer: set[str] = set()
         self._asked = set(node.others)
         self._longer: set[str] = set()
         self._replied: set[str] = set()
-        # Terms of Apache's nodes that have a longer log, by node id.
+        # Terms of Apache's nodes with a longer log, by node id.
         self._foreign: dict[str, int] = {}
         self.strangers: dict[str, str] = {}
         self.named = ""
@@ -79,7 +79,7 @@ class Campaign:
             self._ask(peer)
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Repeat due requests, and end the round after its time limit."""
         now_ms = self._node.now_ms
         if now_ms >= self._until_ms:
             self._end()
@@ -101,7 +101,7 @@ class Campaign:
         node.ask(peer, request, node.timings.request_limit_ms, partial(self._answered, peer))
 
     def _ask_foreign(self, peer: str) -> None:
-        """Ask one of Apache's nodes, which know no question beforehand, for a vote of the present term.
+        """Ask one of Apache's nodes, which do not support the pre-vote, for a vote of the present term.
 
         Its answer shows whether it has a leader or a longer log, and a vote of this term does no harm.
         """
@@ -154,7 +154,7 @@ class Campaign:
         node.ask(peer, request, node.timings.request_limit_ms, lambda reply: None)
 
     def _is_of_group(self, peer: str, response: VoteResponse) -> bool:
-        """Whether a node's answer counts."""
+        """Whether a node's answer counts for this node's group."""
         identity, theirs = self._node.identity, response.group_id or ""
         mine = identity.group_id
         if theirs and not identity.claim:
@@ -168,15 +168,16 @@ class Campaign:
     def _is_enough(self) -> bool:
         node = self._node
         if self.named and node.log.end_index < 0:
-            # The group exists. A node that has nothing of it must not found another one with nodes like itself.
+            # The group exists, so a node without entries must not found another group with nodes like itself.
             return False
         soundly, by_all = len(self._sound) >= node.quorum, len(self._agreed) > len(node.others)
         if node.doubted_from <= node.log.end_index:
-            # A quorum that has lost nothing has all that is committed, and as it was written: one of them shall lead.
+            # A quorum that has lost nothing has all committed entries in their original form, so one of its nodes must
+            # lead.
             return by_all and len(self._sound) + len(self._new) < node.quorum
         if soundly or by_all:
             return True
-        # All nodes are there, and those that refuse have entries in doubt: they cannot win while this one can.
+        # All nodes answer, and the refusing nodes have entries in doubt. They cannot win while this node can.
         all_there = len(self._agreed | self._doubted_longer) > len(node.others)
         return all_there and len(self._sound) + len(self._new) >= node.quorum
 
@@ -200,13 +201,13 @@ class Campaign:
             self._again.append((node.now_ms + node.timings.ask_again_ms, peer))
         elif result is VoteResult.REJECT_ALREADY_HAS_LEADER:
             self.ended = True
-            # In earnest, the leader is one of this very term and will be heard.
+            # In the vote, that leader is one of this term and will send heartbeats.
             self.pause_ms = node.timings.leader_wait_ms if self.earnest else 0
         elif node.term < response.term <= node.term + MOST_TERM_STEP:
             self.ended = True
             node.end_term(response.term)
         elif self.earnest and result is VoteResult.REJECT_ALREADY_VOTED:
-            # Another one stands, too: nodes that do not answer are not waited for as long as they might need.
+            # Another node is a candidate too, so do not wait the full time for nodes that do not answer.
             times = node.timings
             until_ms = node.now_ms + node.between(times.min_vote_interval_ms, times.max_vote_interval_ms)
             self._until_ms = min(self._until_ms, until_ms)

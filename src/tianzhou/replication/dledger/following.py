@@ -1,7 +1,7 @@
-"""A node follows a leader: what it knows of the leader's log, and what may be cut and appended (broker.md §19.6).
+"""A follower's state: the agreed part of the log, and the rules for cuts and appends (broker.md §19.6).
 
-An entry is `verified` when the leader of this term has shown that it has the same one: then all entries before are the
-same too. Nothing is committed that is not verified, and nothing that is committed is ever cut.
+An entry is `verified` when the leader of this term has shown that it has the same entry. Then all entries before it are
+equal too. A node commits verified entries only, and never cuts committed entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """An answer that goes out once the log is on the disk up to an entry."""
+    """A reply that waits until the log is synced up to an entry."""
 
     index: int
     ticket: object
@@ -28,16 +28,16 @@ class _Held:
 
 
 class TermFollowing:
-    """What a node knows of the log of its leader in one term.
+    """The part of the leader's log that a follower has verified in one term.
 
     Args:
-        node: who follows.
+        node: the follower.
 
     Attributes:
-        verified: up to where the log is the leader's; -1 while nothing is known.
-        heard_ms: when the leader was heard last.
-        must_reach: what the leader's log had when it was first heard, for a node that lost entries; None as long as
-            that is not known.
+        verified: index up to which the log equals the leader's; -1 while unknown.
+        heard_ms: when the leader was last heard.
+        must_reach: last index of the leader's log at the first contact, for a node that lost entries; None while
+            unknown.
     """
 
     def __init__(self, node: Node) -> None:
@@ -50,21 +50,21 @@ class TermFollowing:
         self._refused = False
 
     def verify(self, index: int) -> None:
-        """The leader has the same entry."""
+        """Note that the leader has the same entry."""
         self.verified = max(self.verified, index)
 
     def stated(self, index: int) -> None:
-        """The leader has so many entries."""
+        """Note the leader's last index, once."""
         if self.must_reach is None:
             self.must_reach = index
 
     def commit(self, index: int, *, counts_older_terms: bool) -> None:
-        """The leader says what is committed.
+        """Commit up to the index that the leader has sent.
 
         Args:
-            index: up to where.
-            counts_older_terms: whether the leader is one of Apache's, which count entries of older terms by
-                themselves: such ones may be lost, so they wait here for one of the leader's term (docs/adr/0015).
+            index: last committed index of the leader.
+            counts_older_terms: whether the leader is one of Apache's nodes, which commit entries of older terms alone.
+                Such entries may be lost, so this node waits for a committed entry of the leader's term (docs/adr/0015).
         """
         node = self._node
         if node.identity.halted:
@@ -79,7 +79,7 @@ class TermFollowing:
         self._recover()
 
     def _recover(self) -> None:
-        # An Apache leader that compares from an index below its end, as after an earlier answer of this node, states
+        # An Apache leader that compares from an index below its end, as after an earlier answer of this node, sends
         # fewer entries than it has. It may have counted entries as committed that this node had before its loss.
         node = self._node
         reached = node.committed_index
@@ -94,13 +94,13 @@ class TermFollowing:
             node.out.recovered = True
 
     def is_same(self, header: EntryHeader, entry: bytes) -> bool:
-        """Whether the log has an entry of the leader's; from then on it is in doubt no more.
+        """Whether the log has an entry of the leader's; an equal entry is in doubt no more.
 
-        An entry of the same index and term can come from another group, so the bytes are compared. Those of an entry
-        that the disk has changed say nothing, and its term decides.
+        An entry of the same index and term can be from another group, so the bytes are compared. The bytes of a damaged
+        entry prove nothing, so its term decides.
 
         Args:
-            header: of the leader's entry; the log has one of its index.
+            header: of the leader's entry; the log has an entry of its index.
             entry: header and body.
         """
         node, log = self._node, self._node.log
@@ -115,11 +115,11 @@ class TermFollowing:
         return True
 
     def refuse_loss(self, index: int, *, differs: bool = True) -> None:
-        """Say, once a term, that the leader wants entries gone that are committed.
+        """Complain, once a term, that the leader asks to cut committed entries.
 
         Args:
-            index: of the first such entry that is known.
-            differs: whether the leader has shown another entry of that index; this node halts then.
+            index: of the first known entry of this kind.
+            differs: whether the leader has shown another entry of that index; then this node halts.
         """
         node = self._node
         if self._refused or node.identity.halted:
@@ -135,15 +135,15 @@ class TermFollowing:
             node.halt(reason, lasting=True)
 
     def replace(self, headers: Sequence[EntryHeader], entries: bytes, *, keep: int) -> str:
-        """Append behind an entry; what stood there is cut.
+        """Append entries after an entry; the entries that followed it are cut.
 
         Args:
             headers: of the entries.
             entries: headers and bodies.
-            keep: index of the last entry that stays; -1 when none does, and the log begins with the first of these.
+            keep: index of the last entry that stays; -1 when none stays, and the log begins with the new entries.
 
         Returns:
-            Why that cannot be; empty when it was done.
+            Why the entries cannot be appended; empty when they were.
         """
         node, log = self._node, self._node.log
         if keep < 0:
@@ -161,7 +161,7 @@ class TermFollowing:
         return ""
 
     def cut(self, keep: int) -> None:
-        """The log ends with an entry; -1 for a log without any."""
+        """Cut the log after an entry; -1 clears the log."""
         node = self._node
         node.log.cut(keep, whole_log=keep < 0)
         node.identity.cuts += 1
@@ -175,13 +175,13 @@ class TermFollowing:
             node.answer(held.ticket, held.response, **{**held.members, "code": Code.INCONSISTENT_STATE})
 
     def acknowledge(self, index: int, ticket: object, response: Response, **members: Any) -> None:
-        """Answer that the log has an entry, once it is on the disk where that is asked for.
+        """Reply that the log has an entry; with synchronous flush, once the entry is synced.
 
         Args:
             index: of the entry.
             ticket: of the request.
-            response: the answer.
-            members: of the answer.
+            response: the reply.
+            members: fields of the reply.
         """
         node = self._node
         if node.synced_index is None or index <= node.synced_index:
@@ -190,7 +190,7 @@ class TermFollowing:
             self._held.append(_Held(index, ticket, response, members))
 
     def synced(self) -> None:
-        """The log is on the disk further than before."""
+        """Send the replies that waited for the sync of their entries."""
         node = self._node
         index = node.synced_index
         if index is None:
@@ -201,7 +201,7 @@ class TermFollowing:
             node.answer(held.ticket, held.response, **held.members)
 
     def end(self) -> None:
-        """The leader is followed no more; who waits for an answer gets none that counts."""
+        """Reply TERM_CHANGED to the waiting requests, because this node no longer follows the leader."""
         for held in self._held:
             self._node.answer(held.ticket, held.response, **{**held.members, "code": Code.TERM_CHANGED})
         self._held.clear()

@@ -1,4 +1,4 @@
-"""A node leads: heart-beats, what its followers have, what is committed by that (broker.md §19.4, §19.6)."""
+"""A leader's state: heartbeats, the progress of its followers, and commits (broker.md §19.4, §19.6)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tianzhou.wire.bodies.dledger import HeartBeatRequest, HeartBeatResponse
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 STOPPED: Final = (Code.UNKNOWN_GROUP, Code.ILLEGAL_MEMBER_STATE)
-"""Codes of a node that follows no further."""
+"""Response codes of a node that follows no further."""
 
 
 @dataclass(slots=True)
 class _Follower:
-    """What a leader knows of another node.
+    """A leader's view of another node.
 
     Attributes:
-        heard_ms: when that was sent which it answered last, as a follower of this leader.
-        beat_ms: when it gets its next heart-beat.
-        live: whether it answered the last one, and follows.
-        progress: what it has of the log; None until it answered the first one.
-        codes: answers that were complained about.
+        heard_ms: send time of the last request that the node answered as a follower of this leader.
+        beat_ms: when its next heartbeat is due.
+        live: whether it answered the last heartbeat and follows.
+        progress: its part of the log; None until it has answered the first heartbeat.
+        codes: response codes with a complaint already.
     """
 
     heard_ms: int
@@ -41,14 +41,14 @@ class Leading:
     """The leadership of one term.
 
     Args:
-        node: who leads.
-        elected_ms: when the votes were asked for.
+        node: the leader.
+        elected_ms: when the votes were requested.
 
     Attributes:
         ended: whether it is over.
         opening: index of the first entry of the term.
-        transferee: id of the node that shall lead next, while that is under way.
-        handing_over: whether nothing may be appended, so that the next leader can reach the end of the log.
+        transferee: id of the node that shall lead next, while a transfer runs.
+        handing_over: whether appends are refused, so that the next leader can reach the end of the log.
     """
 
     def __init__(self, node: Node, elected_ms: int) -> None:
@@ -61,14 +61,14 @@ class Leading:
 
     @property
     def quorum_ms(self) -> int:
-        """When the oldest of the heart-beats was sent that a quorum answered last."""
+        """Send time of the oldest among the last heartbeats that a quorum has answered."""
         heard = sorted((follower.heard_ms for follower in self._followers.values()), reverse=True)
         needed = self._node.quorum - 1
         return heard[needed - 1] if needed else self._node.now_ms
 
     @property
     def in_time(self) -> bool:
-        """Whether a quorum was heard so lately that no follower of it has waited long enough to choose another one."""
+        """Whether a quorum was heard so recently that its followers cannot have elected another leader."""
         return self._node.now_ms - self.quorum_ms < self._node.timings.leader_wait_ms
 
     @property
@@ -77,7 +77,7 @@ class Leading:
         return self._node.committed_index >= self.opening and self.in_time
 
     def lag(self, peer: str) -> int | None:
-        """Entries that a follower lacks; None when it does not answer."""
+        """Return how many entries a follower lacks; None when it does not answer."""
         follower = self._followers[peer]
         if not follower.live or follower.progress is None:
             return None
@@ -85,11 +85,11 @@ class Leading:
 
     @property
     def live(self) -> list[tuple[int, str]]:
-        """Followers that answer: entries that each lacks, and its id; the most advanced one first."""
+        """Live followers, as the number of entries that each lacks and its id; the most advanced one first."""
         return sorted((lag, peer) for peer in self._followers if (lag := self.lag(peer)) is not None)
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Send due heartbeats and entries, or step down when too few nodes have answered."""
         node = self._node
         if not self.in_time:
             node.complain(
@@ -104,13 +104,13 @@ class Leading:
         self.pump()
 
     def pump(self) -> None:
-        """Send what can be sent of the log."""
+        """Send entries to all followers, as far as the limits allow."""
         for follower in self._followers.values():
             if follower.progress is not None and not self.ended:
                 follower.progress.pump()
 
     def advance(self) -> None:
-        """Commit what a quorum has; entries of older terms only with one of this term behind them."""
+        """Commit the entries that a quorum has; entries of older terms only together with a later one of this term."""
         node = self._node
         marks = [follower.progress.match if follower.progress else -1 for follower in self._followers.values()]
         marks.append(node.stored_index)
@@ -120,19 +120,19 @@ class Leading:
             node.commit(index)
 
     def beat(self, peer: str) -> None:
-        """Send a heart-beat now."""
+        """Send a heartbeat now."""
         node = self._node
         self._followers[peer].beat_ms = node.now_ms + node.timings.heartbeat_interval_ms
         then = partial(self._beaten, peer, node.asks.next_number, node.now_ms)
         node.ask(peer, HeartBeatRequest(), node.timings.request_limit_ms, then)
 
     def heard(self, peer: str, sent_ms: int) -> None:
-        """A follower answered in this term to what was sent at a time."""
+        """Note that a follower has answered, in this term, a request sent at a time."""
         follower = self._followers[peer]
         follower.heard_ms = max(follower.heard_ms, sent_ms)
 
     def is_foreign(self, peer: str) -> None:
-        """A follower does not take stretches."""
+        """Switch to pushes for a follower that does not support stretches."""
         self._speaks(peer, PushProgress)
 
     def _speaks(self, peer: str, kind: type[PushProgress | StretchProgress]) -> None:
@@ -170,7 +170,7 @@ class Leading:
             )
 
     def _stopped(self, peer: str, reply: HeartBeatResponse) -> None:
-        """Say that a node follows no further."""
+        """Complain that a node follows no further."""
         node = self._node
         mine, theirs = node.identity.claim, reply.group_id or ""
         reason = (

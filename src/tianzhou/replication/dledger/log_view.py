@@ -1,4 +1,4 @@
-"""The log as it will be when what was decided is carried out."""
+"""The log as it will be after the pending decisions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tianzhou.replication.dledger.ready import Append, Cut
 
 
 class LogView:
-    """A `NodeEntryLog` that has what the outbox says already; members are those of the protocol.
+    """A `NodeEntryLog` with the changes of the outbox applied; members are those of the protocol.
 
     Args:
-        log: the log as it is.
+        log: the present log.
         out: gets the cut and the entries to append.
     """
 
@@ -28,10 +28,10 @@ class LogView:
         self._runs: list[Sequence[EntryHeader]] = []
 
     def settle(self) -> None:
-        """The log is now as was decided.
+        """Drop the pending changes after the shell has applied them.
 
         Raises:
-            StoreError: it is not: the last `Ready` was not carried out.
+            StoreError: the log differs, because the last `Ready` was not executed.
         """
         if not self._changed:
             return
@@ -45,11 +45,11 @@ class LogView:
         self._runs = []
 
     def cut(self, keep: int, *, whole_log: bool = False) -> None:
-        """Only the entries up to one stay; at most once before `settle`.
+        """Cut the log after an entry; at most once before `settle`.
 
         Args:
             keep: its index, not below that of the first entry.
-            whole_log: whether nothing stays, whatever `keep` is.
+            whole_log: whether the whole log is cut, whatever `keep` is.
         """
         log = self._log
         self._out.cut = (
@@ -62,7 +62,7 @@ class LogView:
         self._keep = keep
 
     def append(self, headers: Sequence[EntryHeader], entries: bytes) -> None:
-        """Entries stand behind the end; behind entries that were appended before `settle` too."""
+        """Append entries to the end of the log, also after entries that were appended before `settle`."""
         if (before := self._out.append) is None:
             self._out.append = Append(headers[0].index, len(headers), headers[0].pos, entries)
         else:
@@ -74,32 +74,32 @@ class LogView:
 
     @property
     def _rest_end(self) -> int:
-        """Index of the last entry that is in the log and stays."""
+        """Index of the last entry of the present log that stays."""
         if self._cleared:
             return -1
         return self._log.end_index if self._keep is None else self._keep
 
     @property
     def begin_index(self) -> int:
-        """Index of the first entry; -1 while there is none."""
+        """Index of the first entry; -1 without entries."""
         if not self._cleared and 0 <= self._log.begin_index <= self._rest_end:
             return self._log.begin_index
         return self._runs[0][0].index if self._runs else -1
 
     @property
     def end_index(self) -> int:
-        """Index of the last entry, likewise."""
+        """Index of the last entry; -1 without entries."""
         return self._runs[-1][-1].index if self._runs else self._rest_end
 
     @property
     def end_term(self) -> int:
-        """Term of the last entry, likewise."""
+        """Term of the last entry; -1 without entries."""
         end = self.end_index
         return -1 if end < 0 else self.term_at(end)
 
     @property
     def end_position(self) -> int:
-        """Log offset behind the last entry."""
+        """Log offset after the last entry."""
         if self._runs:
             return self._runs[-1][-1].end
         if self._cleared:
@@ -113,22 +113,22 @@ class LogView:
         return None
 
     def term_at(self, index: int) -> int:
-        """Term of an entry."""
+        """Return the term of an entry."""
         header = self._header(index)
         return self._log.term_at(index) if header is None else header.term
 
     def position_of(self, index: int) -> int:
-        """Log offset of an entry."""
+        """Return the log offset of an entry."""
         header = self._header(index)
         return self._log.position_of(index) if header is None else header.pos
 
     def end_of(self, index: int) -> int:
-        """Log offset behind an entry."""
+        """Return the log offset after an entry."""
         header = self._header(index)
         return self._log.end_of(index) if header is None else header.end
 
     def entry(self, index: int) -> bytes:
-        """Header and body of an entry."""
+        """Return header and body of an entry."""
         append, found = self._out.append, self._header(index)
         if found is None or append is None:
             return self._log.entry(index)
@@ -136,17 +136,17 @@ class LogView:
         return append.entries[at : at + found.size]
 
     def stretch(self, index: int, most_bytes: int) -> tuple[bytes, int]:
-        """Entries that are in the log already, from one on."""
+        """Return consecutive entries of the present log."""
         return self._log.stretch(index, most_bytes)
 
     def is_whole(self, index: int) -> bool:
-        """Whether an entry is what was written."""
+        """Whether an entry is undamaged."""
         return self._header(index) is not None or self._log.is_whole(index)
 
     def place(self, position: int, size: int) -> int:
-        """Where an entry of a size goes behind a log that ends at an offset; -1 when no segment is large enough."""
+        """Return the log offset of an entry of a size after the end of a log; -1 when no segment is large enough."""
         return self._log.place(position, size)
 
     def may_begin(self, position: int, size: int) -> bool:
-        """Whether a log without entries may begin with one of a size at an offset."""
+        """Whether a log without entries may begin with an entry of a size at an offset."""
         return self._log.may_begin(position, size)

@@ -1,4 +1,4 @@
-"""One node of a DLedger group: it votes, leads and follows (broker.md §19, docs/adr/0015). Pure."""
+"""One node of a DLedger group, which votes, leads and follows (broker.md §19, docs/adr/0015). Pure."""
 
 from __future__ import annotations
 
@@ -35,39 +35,39 @@ __all__ = ["DLedgerMember", "Unsupported"]
 
 _DEFAULTS: Final = Timings()
 _UNFIT_ROUNDS: Final = 3
-"""Times that a follower waits for its leader, for which an unfit node leaves the election to others."""
+"""Number of leader waits during which an unfit follower leaves the election to other nodes."""
 
 
 class DLedgerMember:
     """A node of a group.
 
-    Attributes:
-        opening: the record that opens the last term in which this node was elected.
-
-    Whoever calls it carries out `ready()` behind every call that leaves `has_ready` true, up to and with the append,
-    before the next call. Times are monotonic milliseconds of one clock.
+    After each call that leaves `has_ready` true, the caller must execute `ready()` before the next call, up to and with
+    the append. Times are monotonic milliseconds of one clock.
 
     Args:
         group: name of the group.
         self_id: id of this node, `n0`.
-        peers: ids of all nodes of the group, this one among them.
+        peers: ids of all nodes of the group, with this one.
         log: the node's log.
-        hard_state: what was persisted last.
-        committed_index: up to where the log was committed by the last checkpoint; -1 if not known.
-        impaired: whether the log may have lost entries that this node acknowledged. Until it has got them back from a
-            leader (`Ready.recovered`), its vote counts only in an election in which all nodes vote.
-        doubted_from: index from which on the log's entries may not be what was written, although they look whole; none
-            when it is behind the log's end. `committed_index` is below.
-        sync_entries: whether entries count as stored only when they are on the disk (`synced`).
-        synced_index: up to where they are, at the start.
+        hard_state: last persisted term and vote.
+        committed_index: index up to which the last checkpoint has the log as committed; -1 if unknown.
+        impaired: whether the log may have lost entries that this node acknowledged. Until a leader has restored them
+            (`Ready.recovered`), its vote counts only in an election in which all nodes vote.
+        doubted_from: index from which entries may differ from the written ones although they look whole; none when it
+            is after the log's end. `committed_index` is below it.
+        sync_entries: whether entries count as stored only when they are synced (`synced`).
+        synced_index: last synced index at the start.
         preferred_leaders: ids of the nodes that shall lead when they can.
-        timings: times and bounds.
-        chance: numbers by chance, at least 0 and below 1.
+        timings: time limits and bounds.
+        chance: random numbers, at least 0 and below 1.
         now_ms: the time.
-        group_id: identity of the group as persisted (`Ready.keep`); empty without one.
-        halted: why the node follows no further since an earlier start, likewise; empty when it follows.
-        joining: whether the node may lack entries that were committed when it kept the identity, likewise.
-        alone: whether the node was the only one of its group, likewise.
+        group_id: persisted identity of the group (`Ready.keep`); empty without one.
+        halted: persisted reason why the node follows no further; empty when it follows.
+        joining: persisted; whether the node may lack entries that were committed when it stored the identity.
+        alone: persisted; whether the node was the only one of its group.
+
+    Attributes:
+        opening: the record that opens the last term in which this node was elected.
 
     Raises:
         ConfigError: `self_id` is not among the peers.
@@ -111,12 +111,12 @@ class DLedgerMember:
         )
         node.term_ended = self._term_ended
         node.synced_index = min(synced_index, log.end_index) if sync_entries else None
-        # Alone, a node has nobody to get anything back from.
-        # An identity is kept with a committed entry: without entries, this node has lost some.
+        # A node that is alone has no peer that could restore entries. An identity is persisted with a committed entry,
+        # so a node with an identity and without entries has lost some.
         emptied = bool(group_id) and log.end_index < 0
         node.impaired = (impaired or emptied or committed_index > log.end_index) and bool(node.others)
         if node.others and doubted_from <= log.end_index:
-            # What has expired was committed, so it had been compared.
+            # Expired entries were committed, so they were compared before.
             node.doubted_from = max(doubted_from, log.begin_index)
         if log.begin_index <= min(committed_index, log.end_index) and log.begin_index >= 0:
             node.committed_index = min(committed_index, log.end_index)
@@ -130,13 +130,13 @@ class DLedgerMember:
         self._vote_ms = self._raised_ms = 0
         self._candidate_ms = now_ms
         self._again = False
-        """Whether the next round may be in the same term; never in one in which this node has led, or before."""
+        """Whether the next round may repeat the term; never a term in which this node has led, nor an older one."""
         self._wait(0)
         self._stood = self.standing
         self.opening = Opening(0, "", "")
 
     def tick(self, now_ms: int) -> None:
-        """Time has passed; to be called every 10 to 50 ms."""
+        """Handle the passage of time; the caller calls this every 10 to 50 ms."""
         self._begin(now_ms)
         node = self._node
         for then in node.asks.overdue(now_ms):
@@ -149,12 +149,12 @@ class DLedgerMember:
             if now_ms - self._following.heard_ms >= node.timings.leader_wait_ms:
                 node.complain(f"{node.leader}, the leader of term {node.term}, was not heard for too long")
                 node.end_term(node.term)
-                # A little by chance, so that not all begin at once.
+                # A random delay prevents all nodes from starting at once.
                 self._vote_ms = now_ms + node.between(0, node.timings.min_vote_interval_ms)
         if self._campaign is not None:
             self._campaign.tick()
         elif node.role is NodeRole.CANDIDATE and now_ms >= self._vote_ms and node.identity.may_stand(now_ms):
-            # When no other node was elected for long, the others are unfit too.
+            # When no other node has been elected for long, the others are unfit too.
             waits = node.unfit and now_ms - self._candidate_ms < _UNFIT_ROUNDS * node.timings.leader_wait_ms
             if waits or node.barred:
                 self._wait(0)
@@ -163,11 +163,11 @@ class DLedgerMember:
         self._settle()
 
     def requested(self, ticket: object, request: Request, now_ms: int) -> None:
-        """A request came.
+        """Handle a request of another node.
 
         Args:
-            ticket: what to find the caller by; comes back in a `NodeAnswer`, at once or later.
-            request: of the types that nodes send each other: votes, heart-beats, pushes, stretches, transfers.
+            ticket: identifies the caller; returned in a `NodeAnswer`, at once or later.
+            request: of the types that nodes send each other: votes, heartbeats, pushes, stretches, transfers.
             now_ms: the time.
         """
         self._begin(now_ms)
@@ -196,11 +196,11 @@ class DLedgerMember:
         self._settle()
 
     def _raise_term_of(self, leader: str) -> None:
-        """Let one of Apache's leaders know that there is a later term.
+        """Announce a later term to one of Apache's leaders.
 
-        It pays no heed to EXPIRED_TERM while others answer, and to a vote that is asked for with a shorter log neither:
-        this node would stay without a leader. A heart-beat of a later term makes it ask for votes in that term, and
-        does not make it follow (broker.md §19.4).
+        Such a leader ignores EXPIRED_TERM while other nodes answer, and it ignores vote requests from a shorter log. So
+        this node would stay without a leader. A heartbeat of a later term makes the leader request votes in that term,
+        and does not make it a follower (broker.md §19.4).
         """
         node = self._node
         if node.role is NodeRole.CANDIDATE and node.now_ms >= self._raised_ms:
@@ -208,7 +208,10 @@ class DLedgerMember:
             node.ask(leader, HeartBeatRequest(), node.timings.request_limit_ms, lambda reply: None)
 
     def _not_leader(self, request: Request) -> Code | None:
-        """Why who sent a request does not lead this node; None when it does, from now on at the latest."""
+        """Return why the sender does not lead this node; None when it does.
+
+        A node without a leader starts to follow it.
+        """
         node = self._node
         if request.term < node.term:
             return Code.EXPIRED_TERM
@@ -229,7 +232,7 @@ class DLedgerMember:
         self._stretches = StretchAnswers(node, following)
 
     def _led(self, ticket: object, request: Request) -> None:
-        """Answer the leader."""
+        """Reply to the leader's request."""
         if self._following is None or self._pushes is None or self._stretches is None:
             return
         self._following.heard_ms = self._node.now_ms
@@ -242,11 +245,11 @@ class DLedgerMember:
             self._node.answer(ticket, HeartBeatResponse())
 
     def answered(self, number: int, response: Reply, now_ms: int) -> None:
-        """The answer to a request of this node came.
+        """Handle the response to a request of this node.
 
         Args:
             number: of the `RequestToSend`.
-            response: the answer; None when there will be none (`limit_ms` is over, or the connection failed).
+            response: the response; None when none will arrive (`limit_ms` is over, or the connection failed).
             now_ms: the time.
         """
         self._begin(now_ms)
@@ -256,11 +259,11 @@ class DLedgerMember:
         self._settle()
 
     def refusal(self) -> Code | None:
-        """Why nothing may be appended at present; None when something may.
+        """Return why appends are refused now; None when they are accepted.
 
         Returns:
             NOT_LEADER, LEADER_NOT_READY, LEADER_TRANSFERRING or LEADER_PENDING_FULL. The entry that opens a term is
-            appended whatever this says.
+            appended regardless of this code.
         """
         node, leading = self._node, self._leading
         if leading is None:
@@ -274,7 +277,7 @@ class DLedgerMember:
         return None
 
     def appended(self, now_ms: int) -> None:
-        """The leader's shell appended entries of the leader's term behind the log's end."""
+        """Handle entries of the leader's term that the leader's shell has appended."""
         self._begin(now_ms)
         if self._leading is not None:
             self._leading.advance()
@@ -282,10 +285,10 @@ class DLedgerMember:
         self._settle()
 
     def synced(self, index: int, now_ms: int) -> None:
-        """The log is on the disk up to an entry; needed with `sync_entries` only.
+        """Note that the log is synced up to an entry; needed with `sync_entries` only.
 
         Args:
-            index: of the entry as it is now, not of one that was cut meanwhile.
+            index: of an entry of the present log, not of one that was cut since.
             now_ms: the time.
         """
         self._begin(now_ms)
@@ -299,10 +302,10 @@ class DLedgerMember:
         self._settle()
 
     def transfer(self, transferee: str, now_ms: int) -> Code | None:
-        """Hand leadership over, as a request LEADERSHIP_TRANSFER would (broker.md §19.7).
+        """Transfer leadership, as the request LEADERSHIP_TRANSFER does (broker.md §19.7).
 
         Returns:
-            Why not; None when it was begun.
+            Why the transfer is refused; None when it has begun.
         """
         self._begin(now_ms)
         code = self._transfer.begin(transferee, self._leading)
@@ -310,7 +313,7 @@ class DLedgerMember:
         return code
 
     def unfit(self, why: str, now_ms: int) -> None:
-        """Note why this node shall not lead while another one can.
+        """Set why this node shall not lead while another node can.
 
         Args:
             why: the reason; empty when the node may lead again.
@@ -325,7 +328,7 @@ class DLedgerMember:
         self._settle()
 
     def bar(self, why: str, now_ms: int) -> None:
-        """Note why this node must not lead, although no other node may be able to.
+        """Set why this node must not lead, even when no other node can.
 
         Args:
             why: the reason; empty when the node may lead.
@@ -343,36 +346,36 @@ class DLedgerMember:
 
     @property
     def handing_over(self) -> bool:
-        """Whether this node leads, and nothing may be appended because another node is about to lead."""
+        """Whether this node leads and refuses appends, because another node is about to lead."""
         return self._leading is not None and self._leading.handing_over
 
     @property
     def can_hand_over(self) -> bool:
-        """Whether this node leads, and another node may take leadership over."""
+        """Whether this node leads and another node may take over leadership."""
         return self._leading is not None and self._transfer.can_leave(self._leading)
 
     def lag(self, peer: str) -> int | None:
-        """Entries that a follower of this leader lacks; None when it does not answer, or this node does not lead."""
+        """Return how many entries a follower lacks; None when it does not answer, or this node does not lead."""
         return None if self._leading is None else self._leading.lag(peer)
 
     @property
     def has_ready(self) -> bool:
-        """Whether there is something to do."""
+        """Whether there are decisions to execute."""
         return self._node.out.filled
 
     def ready(self) -> Ready:
-        """What to do; each thing comes out once."""
+        """Return the decisions to execute, each one once."""
         return self._node.out.take()
 
     @property
     def standing(self) -> Standing:
-        """What the node is at present."""
+        """Role, term and leader at present."""
         node, leading = self._node, self._leading
         return Standing(node.role, node.term, node.leader, leading is not None and leading.serving)
 
     @property
     def committed(self) -> CommittedEnd:
-        """Up to where the log is committed; index -1 when that is not known."""
+        """The last committed entry; index -1 when it is unknown."""
         node = self._node
         index = node.committed_index
         if not 0 <= node.log.begin_index <= index:
@@ -381,12 +384,12 @@ class DLedgerMember:
 
     @property
     def group_id(self) -> str:
-        """Identity of the group that this node has kept; empty without one."""
+        """Identity of the group that this node has stored; empty without one."""
         return self._node.identity.group_id
 
     @property
     def joined(self) -> bool:
-        """Whether this node's log has been that of a leader since its start; before, it may be of another group."""
+        """Whether this node's log has equalled a leader's since its start; before, it may be of another group."""
         return self._node.joined
 
     @property
@@ -396,7 +399,7 @@ class DLedgerMember:
 
     @property
     def impaired(self) -> bool:
-        """Whether the node may have lost entries, so that its vote counts only beside those of all others."""
+        """Whether the node may have lost entries, so that its vote counts only together with those of all others."""
         return self._node.impaired
 
     def _begin(self, now_ms: int) -> None:
@@ -405,7 +408,7 @@ class DLedgerMember:
         node.now_ms = max(node.now_ms, now_ms)
 
     def _settle(self) -> None:
-        """What follows from all that happened in a call."""
+        """Draw the consequences of a call: the end of a campaign, a transfer, and a change of the standing."""
         node, campaign = self._node, self._campaign
         if campaign is not None and campaign.won:
             self._campaign = None
@@ -436,7 +439,7 @@ class DLedgerMember:
         node.identity.offered = node.identity.drawn
         self.opening = Opening(node.term, node.identity.drawn, drawn_id(node.chance))
         if node.impaired:
-            # Those who voted have nothing that is not here: the log is the group's.
+            # The voters have no entry that this node lacks, so this log is the group's.
             node.impaired, node.out.recovered = False, True
             node.doubted_from = NO_DOUBT
         self._again = False
@@ -453,10 +456,10 @@ class DLedgerMember:
         self._stand(earnest=True)
 
     def _wait(self, pause_ms: int) -> None:
-        """When votes are asked for, unless a leader is heard before.
+        """Set when this node requests votes, unless it hears from a leader before.
 
         Args:
-            pause_ms: so much later.
+            pause_ms: additional pause in ms.
         """
         node, times = self._node, self._node.timings
         least, most = times.min_vote_interval_ms, times.max_vote_interval_ms

@@ -1,4 +1,4 @@
-"""What the parts of a member share: term, vote, role, log, and how to ask and to answer."""
+"""The state that the parts of a member share: term, vote, role, log, requests and replies."""
 
 from __future__ import annotations
 
@@ -16,44 +16,45 @@ from tianzhou.replication.dledger.timings import Timings
 from tianzhou.wire.bodies.dledger import IDENTIFYING, Request, Response
 
 MOST_TERM_STEP: Final = 1 << 32
-"""A term that is further above the own one than this is nobody's: no group has so many elections."""
+"""Maximum difference between a received term and the own one. No group has so many elections, so a larger term is
+invalid."""
 NO_DOUBT: Final = 1 << 62
-"""`Node.doubted_from` of a log that is what was written."""
+"""`Node.doubted_from` of a log without entries in doubt."""
 
 
 class Node:
-    """State of a member that more than one of its parts needs.
+    """The state of a member that several of its parts use.
 
     Args:
         group: name of the group.
         self_id: id of this node.
         peers: ids of all nodes.
         log: the node's log.
-        hard_state: term and vote as persisted.
-        timings: times and bounds.
-        chance: numbers by chance, at least 0 and below 1.
+        hard_state: persisted term and vote.
+        timings: time limits and bounds.
+        chance: random numbers, at least 0 and below 1.
         now_ms: the time.
-        group_id: identity of the group as persisted; empty without one.
+        group_id: persisted identity of the group; empty without one.
         halted: why the node follows no further since an earlier start; empty when it follows.
-        joining: whether the node may lack entries that were committed when it kept the identity.
+        joining: whether the node may lack entries that were committed when it stored the identity.
         alone: whether the node was the only one of its group.
 
     Attributes:
         others: ids of the other nodes.
-        quorum: how many nodes decide.
+        quorum: number of nodes that decide.
         role: see `NodeRole`.
-        leader: who leads in `term`, if known.
-        committed_index: the log is the group's up to here.
-        synced_index: it is on the disk up to here; None when that is not asked for.
+        leader: id of the leader in `term`, if known.
+        committed_index: last committed index.
+        synced_index: last synced index; None without synchronous flush.
         impaired: whether this node may have lost entries that it acknowledged.
-        doubted_from: index from which on entries may not be what was written, although they look whole: each has to be
-            compared with the leader's, byte by byte. `NO_DOUBT` where none is in doubt.
-        unfit: why this node shall not lead while another node can; empty when it may. It then does not stand for
-            election, does not take leadership over, and hands leadership over when it leads.
-        barred: why this node must not lead, whoever else can; empty when it may.
+        doubted_from: index from which entries may differ from the written ones although they look whole. Each must be
+            compared with the leader's, byte by byte. `NO_DOUBT` without such entries.
+        unfit: why this node shall not lead while another node can; empty when it may. An unfit node starts no election,
+            does not take over leadership, and transfers its leadership.
+        barred: why this node must not lead, whether or not another node can; empty when it may.
         term_ended: called when a term or a leadership ends, before the next begins.
-        out: what is to be done.
-        asks: requests that wait for an answer.
+        out: pending decisions.
+        asks: requests that wait for a reply.
         identity: of the group.
     """
 
@@ -96,35 +97,35 @@ class Node:
         self.identity = NodeIdentity(self.log, group_id, halted, joining=joining, alone=alone)
         self.term_ended: Callable[[], None] = lambda: None
         if log.end_term > self.term:
-            # The vote of the log's term is lost; a vote for itself is one that it gives to nobody else.
+            # The vote of the log's term is lost. A vote for itself prevents a second vote for another node.
             self.persist(log.end_term, self_id)
 
     @property
     def stored_index(self) -> int:
-        """Up to where this node counts as having the log."""
+        """Last index that counts as stored at this node."""
         end = self.log.end_index
         return end if self.synced_index is None else min(end, self.synced_index)
 
     @property
     def agreed_index(self) -> int:
-        """Up to where nothing may ever be cut: what is committed, and what was before the log's begin."""
+        """Last index that must never be cut: the last committed entry, or the entry before the log's begin."""
         return max(self.committed_index, self.log.begin_index - 1)
 
     def between(self, least: int, most: int) -> int:
-        """A number by chance, at least one and below the other."""
+        """Return a random number, at least `least` and below `most`."""
         return least + int(self.chance() * (most - least))
 
     def persist(self, term: int, vote: str | None) -> None:
-        """Term and vote from now on."""
+        """Set and persist term and vote."""
         self.term = term
         self.vote = vote
         self.out.hard_state = HardState(term, vote)
 
     def end_term(self, term: int) -> None:
-        """A term ends: nobody is known to lead, and this node asks for votes later.
+        """End a term: the leader is unknown, and this node requests votes later.
 
         Args:
-            term: the one that begins; the same when only the leadership ends.
+            term: the term that begins; the present one when only the leadership ends.
         """
         self.role = NodeRole.CANDIDATE
         self.leader = None
@@ -134,20 +135,20 @@ class Node:
         self.term_ended()
 
     def commit(self, index: int) -> None:
-        """The log is the group's up to an entry that is in it."""
+        """Commit the log up to one of its entries."""
         if index > self.committed_index:
             self.committed_index, self.joined = index, True
             self.out.committed = CommittedEnd(index, self.log.end_of(index))
         self.adopt_committed()
 
     def adopt_committed(self) -> None:
-        """Keep the identity that a committed opening record carries, or that the leader of the term names.
+        """Store the identity of a committed opening record, or the one that the leader of the term has sent.
 
-        Once an entry of the leader's term is committed here, the node has all that was committed before that term.
+        Once an entry of the leader's term is committed here, the node has all entries committed before that term.
         """
         log, index, identity = self.log, self.committed_index, self.identity
         if not identity.group_id and (found := identity.committed_id(index)):
-            # A leader of Apache's names no identity, and its log may have one.
+            # An Apache leader sends no identity, and its log may have one.
             identity.group_id, identity.joining = found, True
             self._keep()
         if not 0 <= log.begin_index <= index <= log.end_index or log.term_at(index) != self.term:
@@ -158,7 +159,7 @@ class Node:
             self._keep()
 
     def adopt(self, *, joining: bool) -> None:
-        """Keep the identity that the leader names, where the node has none: the group has committed it.
+        """Store the identity that the leader has sent, when the node has none: the group has committed it.
 
         Args:
             joining: whether the node may still lack entries that the group has committed.
@@ -176,12 +177,12 @@ class Node:
         self.out.keep = Keep(identity.group_id, halted, identity.joining, identity.alone)
 
     def halt(self, reason: str, *, lasting: bool) -> None:
-        """Follow no further: the node keeps its log, does not vote and does not stand for election.
+        """Follow no further: the node does not change its log, does not vote and starts no election.
 
         Args:
             reason: why, with the remedy.
-            lasting: whether that survives a restart. Otherwise the next request of the own group ends it, or a round of
-                questions in which fewer nodes have another identity.
+            lasting: whether the halt survives a restart. Otherwise it ends with the next request of the own group, or
+                with a campaign in which fewer nodes have another identity.
         """
         identity = self.identity
         is_new = reason != identity.halted
@@ -197,9 +198,9 @@ class Node:
 
         Args:
             peer: id of the node.
-            request: without the members that all requests have.
-            limit_ms: time after which `then` gets None.
-            then: gets the answer.
+            request: without the fields that all requests have.
+            limit_ms: time in ms after which `then` gets None.
+            then: gets the reply.
 
         Returns:
             The request's number.
@@ -216,12 +217,12 @@ class Node:
         return number
 
     def answer(self, ticket: object, response: Response, **members: Any) -> None:
-        """Answer a request.
+        """Reply to a request.
 
         Args:
             ticket: of the request.
-            response: without the members that all answers have.
-            members: further ones, such as `code`.
+            response: without the fields that all responses have.
+            members: further fields, such as `code`.
         """
         response.group = self.group
         response.local_id = self.self_id
@@ -234,5 +235,5 @@ class Node:
         self.out.answers.append(NodeAnswer(ticket, response))
 
     def complain(self, text: str) -> None:
-        """Say something to the operator."""
+        """Report a complaint to the operator."""
         self.out.complaints.append(text)

@@ -1,4 +1,4 @@
-"""What a member collects until `ready` gives it out."""
+"""The decisions that a member collects until `ready` returns them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReadyBuilder:
 
     @property
     def filled(self) -> bool:
-        """Whether there is something to give out."""
+        """Whether there are decisions."""
         return bool(
             self.sends or self.answers or self.hard_state or self.cut or self.append or self.committed or self.standing
             or self.open_term or self.recovered or self.complaints or self.keep
@@ -41,11 +41,11 @@ class ReadyBuilder:
 
     @property
     def changes_log(self) -> bool:
-        """Whether the log is not yet what the member decided it to be."""
+        """Whether decisions that change the log wait for execution."""
         return self.cut is not None or self.append is not None
 
     def take(self) -> Ready:
-        """Everything collected; nothing is left."""
+        """Return all decisions, and clear the outbox."""
         taken = Ready(
             self.hard_state, self.cut, self.append, self.committed, self.standing, self.open_term, self.recovered,
             tuple(self.sends), tuple(self.answers), tuple(self.complaints), self.keep,

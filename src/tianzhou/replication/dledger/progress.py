@@ -1,4 +1,4 @@
-"""What a leader knows of one follower's log, whatever language the follower speaks."""
+"""A leader's view of one follower's log, for both protocols of followers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tianzhou.replication.dledger.throttle import Throttle
 
 
 class Leader(Protocol):
-    """What progress needs of the leader's part.
+    """The leader's part as its followers' progress uses it.
 
     Attributes:
-        ended: whether it leads no more; answers count no more then.
+        ended: whether the leadership is over; replies no longer count then.
         opening: index of the first entry of its term.
     """
 
@@ -20,16 +20,16 @@ class Leader(Protocol):
     opening: int
 
     def advance(self) -> None:
-        """A follower has more of the log than before."""
+        """Handle a follower whose log has grown."""
 
     def heard(self, peer: str, sent_ms: int) -> None:
-        """A follower answered in this term to what was sent at a time."""
+        """Note that a follower has answered, in this term, a request sent at a time."""
 
     def is_foreign(self, peer: str) -> None:
-        """A follower does not take stretches."""
+        """Switch to pushes for a follower that does not support stretches."""
 
     def beat(self, peer: str) -> None:
-        """Send a heart-beat now."""
+        """Send a heartbeat now."""
 
 
 class Progress:
@@ -42,7 +42,7 @@ class Progress:
 
     Attributes:
         peer: id of the follower.
-        match: the follower has the leader's log up to here.
+        match: index up to which the follower has the leader's log.
     """
 
     def __init__(self, node: Node, leader: Leader, peer: str) -> None:
@@ -56,30 +56,30 @@ class Progress:
 
     @property
     def _pause_ms(self) -> int:
-        """So long to wait behind something that failed."""
+        """Pause after a failure, ms."""
         return 10 * self._node.timings.ask_again_ms
 
     def _may_send(self, index: int) -> bool:
-        """Whether the throttle lets an entry go."""
+        """Whether the throttle allows an entry."""
         log = self._node.log
         behind = log.end_position - log.position_of(index)
         return self._throttle.allows(self._node.now_ms, behind, log.end_index - index)
 
     def _lost(self, end_index: int) -> None:
-        """The follower's log ends with an entry now, maybe before what it had said that it has."""
+        """Note the end of the follower's log, which may be before entries that it had acknowledged."""
         self.match = max(min(self.match, end_index), -1)
 
     def _expired(self, term: int) -> None:
-        """The follower is in a later term."""
+        """Step down for a follower in a later term."""
         if self._node.term < term <= self._node.term + MOST_TERM_STEP:
             self._node.end_term(term)
 
     def pump(self) -> None:
-        """Send what can be sent."""
+        """Send entries, as far as the limits allow."""
         raise NotImplementedError
 
     def beaten(self, number: int) -> None:
-        """A heart-beat was answered; the follower is in the leader's term.
+        """Handle the reply to a heartbeat; the follower is in the leader's term.
 
         Args:
             number: of the request.

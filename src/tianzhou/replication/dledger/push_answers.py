@@ -1,4 +1,4 @@
-"""What a follower answers to pushes, as DLedger's leaders send them (broker.md §19.6)."""
+"""A follower's replies to the pushes of DLedger's leaders (broker.md §19.6)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 
 class PushAnswers:
-    """Answers the pushes of one leader in one term.
+    """Replies to the pushes of one leader in one term.
 
     Args:
-        node: who follows.
-        following: what it knows of the leader's log.
+        node: the follower.
+        following: the verified part of its log.
     """
 
     def __init__(self, node: Node, following: TermFollowing) -> None:
@@ -28,7 +28,7 @@ class PushAnswers:
         self._waiting = WaitingPushes(node.timings)
 
     def push(self, ticket: object, request: PushRequest) -> None:
-        """Answer a push of the leader."""
+        """Reply to a push of the leader."""
         if request.type is PushType.COMMIT:
             self._commit(request.commit_index)
             self._answer(ticket, Code.SUCCESS, None, 0)
@@ -60,12 +60,12 @@ class PushAnswers:
     def _has(self, header: EntryHeader, entry: bytes) -> bool:
         node, log, index = self._node, self._node.log, header.index
         if not log.begin_index <= index <= log.end_index or index > node.doubted_from:
-            # An equal entry says nothing of those before it that are in doubt: they are cut off and come again.
+            # An equal entry proves nothing of earlier entries in doubt, so they are cut and sent again.
             return False
         if index == node.doubted_from:
             return self._following.is_same(header, entry)
         if not log.is_whole(index):
-            # It was changed on the disk: by its term it is the same.
+            # The entry was damaged on the disk; an equal term counts as equal.
             return log.term_at(index) == header.term
         return same_entry(log.entry(index), entry)
 
@@ -79,7 +79,7 @@ class PushAnswers:
             self._answer(ticket, Code.INCONSISTENT_STATE, header.index, 1)
 
     def _differs(self, header: EntryHeader, entry: bytes) -> bool:
-        """Whether the log has another committed entry where the leader has this one."""
+        """Whether the log has another committed entry than the leader at this index."""
         node, log, index = self._node, self._node.log, header.index
         if not log.begin_index <= index <= min(log.end_index, node.committed_index) or index >= node.doubted_from:
             return False
@@ -89,7 +89,8 @@ class PushAnswers:
         following, node, log = self._following, self._node, self._node.log
         index = header.index
         if self._has(header, entry):
-            # What is verified is in the leader's log: a request that was sent before it was appended cuts it not.
+            # Verified entries are in the leader's log. A late request, sent before they were appended, must not cut
+            # them.
             following.verify(index)
             keep = following.verified
             if keep < node.agreed_index:
@@ -113,16 +114,17 @@ class PushAnswers:
         self._acknowledge(ticket, index, 1)
 
     def _last_to_stay(self, index: int) -> int:
-        """Index of the entry behind which the leader's first entry belongs; -1 when the log starts over with it."""
+        """Return the index of the entry that the leader's first entry follows; -1 when the log starts over with it."""
         node, log = self._node, self._node.log
         before = index - 1
         known = max(node.agreed_index, self._following.verified)
         return before if before == known and 0 <= log.begin_index <= before <= log.end_index else -1
 
     def _parted_before(self, header: EntryHeader) -> bool:
-        """Whether the committed entry before one of the leader's has a later term: the leader has another entry there.
+        """Whether the term of the committed entry before a leader's entry shows that the leader has another one.
 
-        A log's terms never fall. So the leader's log parted from this one, although its first entry cannot show where.
+        Terms never decrease in a log. So the leader's log diverged from this one, although its first entry cannot show
+        the place.
         """
         node, before = self._node, header.index - 1
         return (
@@ -161,7 +163,7 @@ class PushAnswers:
     def _extend(
         self, ticket: object, first: int, count: int, headers: Sequence[EntryHeader], entries: bytes, commit_index: int
     ) -> None:
-        """Append behind the end, and then what waited for that."""
+        """Append entries to the end, and then the waiting pushes that follow them."""
         node, log = self._node, self._node.log
         push: WaitingPush | None = WaitingPush(ticket, first, count, entries, commit_index, 0)
         while push is not None:
@@ -175,12 +177,12 @@ class PushAnswers:
             headers = [] if push is None else headers_of(push.entries, push.count)
 
     def tick(self) -> None:
-        """Time has passed: the leader gets to know what did not come."""
+        """Reject waiting pushes after their time limit, so that the leader sends the missing entries again."""
         for push in self._waiting.pop_overdue(self._node.now_ms):
             self._answer(push.ticket, Code.INCONSISTENT_STATE, push.first, push.count)
 
     def end(self) -> None:
-        """The leader is followed no more."""
+        """Drop waiting pushes, because this node no longer follows the leader."""
         self._drop_waiting()
 
     def _drop_waiting(self) -> None:

@@ -1,4 +1,4 @@
-"""A leader gives one of Apache's nodes the log as DLedger's leaders do: compare, truncate, append, commit (§19.6)."""
+"""Replication to one of Apache's nodes in DLedger's protocol: compare, truncate, append, commit (§19.6)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 @dataclass(slots=True)
 class _EntriesSent:
-    """Entries on their way.
+    """Entries in flight.
 
     Attributes:
-        count: how many.
+        count: number of entries.
         size: their bytes.
-        sent_ms: when they were sent last.
+        sent_ms: time of the last send.
         repeated: whether they were sent more than once.
     """
 
@@ -33,8 +33,8 @@ class _EntriesSent:
 class PushProgress(Progress):
     """Compares entry by entry from the end, then appends.
 
-    Some of Apache's answers do not say that the follower was in this term when it gave them: that an entry is the
-    same, or was there already. These count when a heart-beat that was sent behind them is answered.
+    Some replies of Apache's nodes do not show that the follower was in this term: that an entry is equal, or was there
+    already. Such a reply counts once the follower has answered a heartbeat sent after it.
 
     Args: as of `Progress`.
     """
@@ -51,7 +51,7 @@ class PushProgress(Progress):
         self._claim_number = 0
 
     def pump(self) -> None:
-        """Send what can be sent."""
+        """Send requests, as far as the limits allow."""
         if self._node.log.end_index < 0:
             return
         if self._state is PushType.APPEND:
@@ -77,7 +77,7 @@ class PushProgress(Progress):
             self._question(PushType.COMPARE, self._compared)
 
     def _question(self, kind: PushType, index: int) -> None:
-        """Ask a follower to compare or to cut at an entry; nothing else is sent meanwhile."""
+        """Ask a follower to compare or to cut at an entry; no other request is sent meanwhile."""
         self._state = kind
         number = self._node.asks.next_number
         self._asked = number
@@ -171,10 +171,10 @@ class PushProgress(Progress):
             self._push(PushType.COMMIT, [])
 
     def _send(self, index: int, sent: _EntriesSent) -> int:
-        """Send entries from one on; as many as `sent` says when they were sent before.
+        """Send entries from an index; for a repeated send, as many as `sent` has.
 
         Returns:
-            Index of the entry behind them.
+            Index of the entry after them.
         """
         node, log, times = self._node, self._node.log, self._node.timings
         first, at, size = index, index, 0
@@ -218,14 +218,14 @@ class PushProgress(Progress):
             self._leader.advance()
 
     def _claim(self, index: int) -> None:
-        """The follower said that it has an entry, in whichever term."""
+        """Note that the follower reports an entry, in an unknown term."""
         if index > self.match:
             self._claimed = max(self._claimed, index)
             self._claim_number = self._node.asks.next_number
             self._leader.beat(self.peer)
 
     def beaten(self, number: int) -> None:
-        """A heart-beat was answered: what the follower said before that was sent, it said in this term.
+        """Handle the reply to a heartbeat: reports from before that heartbeat are of this term.
 
         Args:
             number: of the request.

@@ -1,4 +1,4 @@
-"""Entries that came from another node: whether they fit behind a log, and their two forms on the wire."""
+"""Entries from another node: the check whether they can follow a log's end, and their two forms on the wire."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tianzhou.wire.bodies.dledger import Entry
 
 
 def from_json(entry: Entry) -> bytes:
-    """Header and body of an entry as the log has it.
+    """Return header and body of an entry as the log stores it.
 
     Raises:
-        ProtocolError: it is not an entry that a log can have.
+        ProtocolError: a log cannot have such an entry.
     """
     header = EntryHeader(
         index=entry.index, term=entry.term, pos=entry.pos, body_size=len(entry.body), size=entry.size,
@@ -31,7 +31,7 @@ def from_json(entry: Entry) -> bytes:
 
 
 def to_json(raw: bytes) -> Entry:
-    """An entry of the log as Apache's nodes take it."""
+    """Return an entry of the log in the form for Apache's nodes."""
     header = decode_header(raw)
     return Entry(
         body=raw[HEADER_SIZE:], body_crc=header.body_crc, chain_crc=header.chain_crc, channel=header.channel,
@@ -40,12 +40,12 @@ def to_json(raw: bytes) -> Entry:
 
 
 class EntryRun(Sequence[EntryHeader]):
-    """Headers of entries of one term that stand one behind the other as in one segment; decoded when asked for.
+    """Headers of consecutive entries of one term in one segment; decoded on access.
 
     Args:
-        entries: headers and bodies; they are sound (`entry_run`).
-        last_at: where in them the last entry begins.
-        count: how many there are.
+        entries: headers and bodies, which `entry_run` has checked.
+        last_at: position in `entries` of the last entry.
+        count: number of entries.
 
     Attributes:
         size: bytes of all.
@@ -82,14 +82,14 @@ class EntryRun(Sequence[EntryHeader]):
 
 
 def headers_of(entries: bytes, count: int) -> Sequence[EntryHeader]:
-    """Headers of entries that stand one behind the other.
+    """Return the headers of consecutive entries.
 
     Args:
         entries: headers and bodies.
-        count: how many there are.
+        count: number of entries.
 
     Raises:
-        ProtocolError: they are more or fewer, no entries, or indexes, terms or positions go back or leave one out.
+        ProtocolError: the number differs, the bytes are no entries, or indexes, terms or positions are out of order.
     """
     whole, size, last_at = entry_run(entries, 0, count)
     if count and whole == count and size == len(entries):
@@ -123,12 +123,12 @@ def headers_of(entries: bytes, count: int) -> Sequence[EntryHeader]:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Where the log ends for entries to come.
+    """The end of a log, for the entries to append.
 
     Attributes:
         index: of its last entry; -1 for none.
-        term: of that; -1 for none.
-        position: behind it; None when the next one may have any.
+        term: of its last entry; -1 for none.
+        position: log offset after it; None when the next entry may have any.
     """
 
     index: int
@@ -137,10 +137,10 @@ class Fit:
 
 
 def misfit(log: NodeEntryLog, end: Fit, headers: Sequence[EntryHeader], most_term: int) -> str:
-    """Why entries cannot stand behind a log's end; empty when they can.
+    """Return why entries cannot follow a log's end; empty when they can.
 
     Args:
-        log: says where segments end.
+        log: has the bounds of segments.
         end: where the log ends.
         headers: of the entries, in their order.
         most_term: term of the leader that sent them.
@@ -150,7 +150,7 @@ def misfit(log: NodeEntryLog, end: Fit, headers: Sequence[EntryHeader], most_ter
     if first.index != end.index + 1:
         return f"entry {first.index} cannot follow entry {end.index}"
     if isinstance(headers, EntryRun) and log.place(first.pos, headers.size) == first.pos:
-        headers = [first]  # the others stand behind it in the same segment
+        headers = [first]  # the others follow it in the same segment
     for header in headers:
         if not term <= header.term <= most_term:
             return f"entry {header.index} is of term {header.term}, the one before of {term}, its leader of {most_term}"
@@ -171,10 +171,10 @@ def misfit(log: NodeEntryLog, end: Fit, headers: Sequence[EntryHeader], most_ter
 
 
 def spoiled(entries: bytes) -> str:
-    """Why the bodies of entries are not whole message records; empty when they are.
+    """Return why the bodies of entries are not whole message records; empty when they are.
 
-    A follower that takes others could never show them, and would have nothing to give who asks it for the group's.
-    Bodies that do not begin as records do are a node's own, and nobody reads them.
+    A follower that accepted broken records could never serve them, and could not replicate them to other nodes. Bodies
+    that do not begin as records are a node's own, and no client reads them.
 
     Args:
         entries: headers and bodies that `headers_of` has read.
@@ -203,7 +203,7 @@ def spoiled(entries: bytes) -> str:
 
 
 def same_entry(one: bytes, other: bytes) -> bool:
-    """Whether two entries are the same, whatever their checksums say (as DLedger compares them)."""
+    """Whether two entries are equal apart from their checksums (as DLedger compares them)."""
     mine, theirs = decode_header(one), decode_header(other)
     return (
         (mine.size, mine.index, mine.term, mine.pos, mine.channel)

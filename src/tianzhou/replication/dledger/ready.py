@@ -1,4 +1,4 @@
-"""What a member of a group wants done."""
+"""The decisions of a group's member."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class NodeRole(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a node may not forget (the file `currterm`).
+    """The state that a node must persist (the file `currterm`).
 
     Attributes:
-        term: the highest one it knows of.
-        vote: for whom it voted in that term; None for nobody.
+        term: the highest known term.
+        vote: id of the node that got the vote in that term; None without a vote.
     """
 
     term: int = 0
@@ -31,13 +31,13 @@ class HardState:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The end of the log goes.
+    """A cut of the end of the log.
 
     Attributes:
-        index: of the first entry that goes; all behind it go too.
-        position: where the log ends then.
-        whole_log: whether all of the log goes, and the next entry may have any index and position: what the leader has
-            begins behind this log's end.
+        index: of the first entry to remove; all later ones are removed too.
+        position: log offset where the log ends after the cut.
+        whole_log: whether the whole log is removed and the next entry may have any index and position, because the
+            leader's log begins after this log's end.
     """
 
     index: int
@@ -47,13 +47,13 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Entries to append as they are; they have been checked to fit.
+    """Entries to append unchanged; they have been checked to fit.
 
     Attributes:
         index: of the first one.
-        count: how many.
+        count: number of entries.
         position: log offset of the first one.
-        entries: headers and bodies, one behind the other; every header has its own log offset.
+        entries: consecutive headers and bodies; every header has its own log offset.
     """
 
     index: int
@@ -67,10 +67,10 @@ class RequestToSend:
     """A request to send.
 
     Attributes:
-        number: comes back with the answer; never used twice by a member.
+        number: identifies the request; the response has it too. A member never uses a number twice.
         peer: id of the node.
-        request: what to send.
-        limit_ms: time after which the answer is no longer of use.
+        request: the request.
+        limit_ms: time in ms after which the response is of no use.
     """
 
     number: int
@@ -81,11 +81,11 @@ class RequestToSend:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """An answer to give.
+    """A reply to send.
 
     Attributes:
-        ticket: what the request came with.
-        response: the answer.
+        ticket: of the request.
+        response: the reply.
     """
 
     ticket: object
@@ -94,14 +94,14 @@ class NodeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a node is at present.
+    """The role of a node at present.
 
     Attributes:
         role: its role.
-        term: in which.
-        leader: id of the leader; None while nobody is known to lead.
-        serving: whether it leads, has committed an entry of its term, and heard from a quorum lately enough that no
-            other one can have been chosen by nodes that waited for it.
+        term: its term.
+        leader: id of the leader; None while no leader is known.
+        serving: whether it leads, has committed an entry of its term, and has heard from a quorum so recently that the
+            nodes of that quorum cannot have elected another leader.
     """
 
     role: NodeRole
@@ -112,11 +112,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class CommittedEnd:
-    """Up to where the log is the group's, whoever leads.
+    """The committed part of the log, which no later leader changes.
 
     Attributes:
         index: of the last committed entry.
-        position: log offset behind it.
+        position: log offset after it.
     """
 
     index: int
@@ -125,13 +125,13 @@ class CommittedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What a node keeps of its group beside the log (the file `group.json`).
+    """A node's persistent state about its group beside the log (the file `group.json`).
 
     Attributes:
         group_id: identity of the group, 32 hexadecimal digits; empty without one.
-        halted: why the node follows no further until its folder is emptied, in words; empty when it follows.
+        halted: the reason why the node follows no further until its folder is emptied; empty when it follows.
         joining: whether the node may still lack entries that the group has committed.
-        alone: whether the node was the only one of its group, so that its log had all that was committed.
+        alone: whether the node was the only one of its group, so that its log had all committed entries.
     """
 
     group_id: str
@@ -157,24 +157,23 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What to do, in the order of the attributes.
+    """The decisions to execute, in the order of the attributes.
 
-    `hard_state` and `keep` have to be on the disk, the cut and the entries in the log, before anything is sent or
-    answered, and before the member is called again. Nothing is to be undone: a shell that cannot carry something out
-    has to stop.
+    `hard_state` and `keep` must be on the disk, and the cut and the entries in the log, before a request or a reply is
+    sent, and before the member is called again. No decision can be undone. A shell that cannot execute one must stop.
 
     Attributes:
         hard_state: to persist.
-        cut: of the log's end, before anything is appended.
-        append: to the log. With `sync_entries`, the member waits for `DLedgerMember.synced` before it answers for them.
-        committed: the log is committed up to here now.
-        standing: what the node is now; None when that did not change.
+        cut: of the log's end, before the append.
+        append: to the log. With `sync_entries`, the member replies for these entries after `DLedgerMember.synced`.
+        committed: the last committed entry now.
+        standing: role, term and leader now; None without a change.
         open_term: the node began to lead: append the entry that opens the term (`DLedgerMember.opening`), then call
             `DLedgerMember.appended`.
-        recovered: the log has got back what it lost; the node is no longer `impaired`, and the mark of that can go.
+        recovered: the log has its lost entries again. The node is no longer `impaired`, and its mark can be removed.
         sends: requests.
-        answers: answers.
-        complaints: what an operator needs to know, whole sentences.
+        answers: replies.
+        complaints: messages for an operator, in whole sentences.
         keep: identity and reason to persist.
     """
 

@@ -1,8 +1,7 @@
-"""What a follower answers to stretches of raw entries, as our own leaders send them (docs/adr/0015).
+"""A follower's replies to stretches of raw entries from our own leaders (docs/adr/0015).
 
-The rule is Raft's: entries are taken when the one before them is the same; of those that are there already, only one
-that differs is cut, with all behind it. Whether the one before is the same is seen by its term and by its content
-(`joint`).
+The rule is Raft's. A follower accepts entries when it has the entry before them. It cuts an existing entry only when it
+differs, together with all later ones. Term and content show whether the entry before is the same (`joint`).
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 
 class StretchAnswers:
-    """Answers the stretches of one leader in one term.
+    """Replies to the stretches of one leader in one term.
 
     Args:
-        node: who follows.
-        following: what it knows of the leader's log.
+        node: the follower.
+        following: the verified part of its log.
     """
 
     def __init__(self, node: Node, following: TermFollowing) -> None:
@@ -32,7 +31,7 @@ class StretchAnswers:
         self._following = following
 
     def stretch(self, ticket: object, request: StretchRequest) -> None:
-        """Answer a stretch of the leader."""
+        """Reply to a stretch of the leader."""
         node, following = self._node, self._following
         previous = request.previous_index
         try:
@@ -64,13 +63,13 @@ class StretchAnswers:
             self._answer(ticket, Code.INCONSISTENT_STATE)
             return
         if request.settled and following.verified >= node.log.end_index >= 0:
-            # All of the log is the leader's, so it is of the leader's group.
+            # All of the log equals the leader's, so it is of the leader's group.
             node.adopt(joining=True)
         following.acknowledge(previous + len(headers), ticket, self._response(previous + len(headers)))
         following.commit(request.commit_index, counts_older_terms=False)
 
     def _knows(self, first: EntryHeader, entry: bytes, previous: int) -> bool:
-        """Whether the log goes on with the first entry that the leader still has, or has it."""
+        """Whether the log has the leader's first remaining entry, or ends right before it."""
         node, log = self._node, self._node.log
         if previous >= node.doubted_from:
             return False
@@ -81,12 +80,12 @@ class StretchAnswers:
         known = max(node.agreed_index, self._following.verified)
         if first.index < log.begin_index:
             return True
-        # Without an identity, nothing shows that the entries here are those of the leader's group.
+        # Without an identity, no evidence shows that the entries here are those of the leader's group.
         is_ours = bool(node.identity.group_id or not node.identity.offered)
         return previous == log.end_index and previous <= known and is_ours
 
     def _conflict(self, request: StretchRequest) -> int | None:
-        """Where the leader may try instead, when the entry before its first one is not here; None when it is."""
+        """Return the index to try next when the entry before the leader's first one does not match, else None."""
         node, log, verified = self._node, self._node.log, self._following.verified
         previous = request.previous_index
         if previous <= verified or previous < log.begin_index:
@@ -97,7 +96,7 @@ class StretchAnswers:
             return node.doubted_from
         if log.term_at(previous) == request.previous_term:
             if request.group_id is not None and request.term_index is None:
-                # Sent before this node started anew: the leader has to show the content first.
+                # The leader sent this before the node restarted, so it must show the content first.
                 return previous
             if not differs_from(log, request):
                 return None
@@ -107,7 +106,7 @@ class StretchAnswers:
         return max(first_of_term(log, previous), node.agreed_index + 1)
 
     def _take(self, headers: Sequence[EntryHeader], entries: bytes, *, starts_over: bool) -> bool:
-        """Append what is not there; returns whether that was possible."""
+        """Append the missing entries; return whether that was possible."""
         node, following, log = self._node, self._following, self._node.log
         at = new = 0
         if not starts_over and headers[0].index <= log.end_index:

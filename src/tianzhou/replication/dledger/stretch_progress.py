@@ -1,4 +1,4 @@
-"""A leader gives a follower of ours the log in stretches of raw entries (docs/adr/0015)."""
+"""Replication to one of our own followers in stretches of raw entries (docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A stretch on its way."""
+    """A stretch in flight."""
 
     previous: int
     count: int
@@ -24,7 +24,7 @@ class _Sent:
 
 
 class StretchProgress(Progress):
-    """Looks for the last entry that is the same, then sends all behind it.
+    """Searches for the last equal entry, then sends all later ones.
 
     Args: as of `Progress`.
     """
@@ -35,14 +35,14 @@ class StretchProgress(Progress):
         self._looking = True
         self._sent: dict[int, _Sent] = {}
         self._bytes = 0
-        # While the follower syncs one stretch, the next one is on its way.
+        # While the follower syncs one stretch, the next one is in flight.
         self._together = 1 if node.synced_index is None else 2
 
     def pump(self) -> None:
-        """Send what can be sent."""
+        """Send stretches, as far as the limits allow."""
         node, log, times = self._node, self._node.log, self._node.timings
         if self._next < log.begin_index:
-            # The beginning of the log went meanwhile.
+            # The beginning of the log has expired since.
             self._look(self._next, 0)
         if self._looking:
             if not self._sent and node.now_ms >= self._retry_ms:
@@ -59,16 +59,16 @@ class StretchProgress(Progress):
             entries, count = log.stretch(self._next, times.stretch_bytes)
             self._send(entries, count)
             self._next += count
-        # A follower may have restarted since, and may lack what it had: only the next stretch shows it.
+        # A follower that has restarted since may lack entries that it had. Only the next stretch shows that.
         if not self._sent and node.now_ms - self._said_ms >= times.commit_interval_ms:
             self._send(b"", 0)
 
     @property
     def _is_full(self) -> bool:
-        """Whether there is enough for a whole stretch.
+        """Whether there are enough bytes for a whole stretch.
 
-        Less waits while one is on its way (two with SYNC_FLUSH), and goes with what has come until that is answered: a
-        stretch costs both sides as much as dozens of entries do.
+        A smaller stretch waits while another one is in flight (two with SYNC_FLUSH), and takes the entries that arrive
+        until the reply. Each stretch costs both sides as much as dozens of entries do.
         """
         log = self._node.log
         return log.end_position - log.position_of(self._next) >= self._node.timings.stretch_bytes
@@ -78,7 +78,7 @@ class StretchProgress(Progress):
         previous = self._next - 1
         begins = previous < log.begin_index
         if begins and previous >= 0 and not count:
-            # Nobody knows here what was before; the first entry decides.
+            # The leader does not have the entry before, so the first entry decides.
             if not log.is_whole(self._next):
                 return
             entries, count = log.stretch(self._next, 1)
@@ -136,11 +136,11 @@ class StretchProgress(Progress):
             self._leader.advance()
 
     def _look(self, index: int, pause_ms: int) -> None:
-        """Ask for the entry before one; what is on its way counts no more.
+        """Ask for the entry before an index; stretches in flight no longer count.
 
         Args:
-            index: of the entry to send next, if the one before is the same.
-            pause_ms: when to ask.
+            index: of the entry to send next, if the one before is equal.
+            pause_ms: pause before the request.
         """
         log = self._node.log
         self._next = max(min(index, log.end_index + 1), log.begin_index, 0)

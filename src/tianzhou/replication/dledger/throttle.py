@@ -1,4 +1,4 @@
-"""A follower that is far behind gets so many bytes a second and no more (broker.md §19.6)."""
+"""The limit of bytes per second for a follower that is far behind (broker.md §19.6)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tianzhou.replication.dledger.timings import Timings
 
 
 class Throttle:
-    """Bytes that one follower was sent lately.
+    """The bytes sent to one follower in the present second.
 
     Args:
         timings: the bounds.
@@ -18,12 +18,12 @@ class Throttle:
         self._bytes = 0
 
     def allows(self, now_ms: int, behind_bytes: int, behind_entries: int) -> bool:
-        """Whether something may be sent now.
+        """Whether entries may be sent now.
 
         Args:
             now_ms: the time.
-            behind_bytes: of the log, that the follower has not been sent.
-            behind_entries: likewise.
+            behind_bytes: bytes of the log not sent to the follower yet.
+            behind_entries: entries not sent to it yet.
         """
         times = self._timings
         if behind_entries <= times.throttled_entries or behind_bytes < times.peer_push_throttle_bytes:
@@ -31,7 +31,7 @@ class Throttle:
         return now_ms // 1000 != self._second or self._bytes < times.peer_push_quota_bytes
 
     def sent(self, now_ms: int, size: int) -> None:
-        """Bytes were sent."""
+        """Count sent bytes."""
         if now_ms // 1000 != self._second:
             self._second = now_ms // 1000
             self._bytes = 0

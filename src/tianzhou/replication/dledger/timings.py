@@ -1,4 +1,4 @@
-"""Times and bounds of a member; the defaults are DLedger's (broker.md §19.1, §19.6)."""
+"""Time limits and bounds of a member; the defaults are DLedger's (broker.md §19.1, §19.6)."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from tianzhou.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Times and bounds of a member.
+    """Time limits and bounds of a member.
 
     Attributes:
-        heartbeat_interval_ms: a leader says this often that it is there.
-        max_heartbeat_leak: so many intervals without the leader and a follower looks for another one; a leader that
-            a quorum has not answered for as long stops to lead.
-        min_vote_interval_ms: least time from one election of a candidate to its next.
-        max_vote_interval_ms: the most; in between by chance.
-        min_take_leadership_vote_interval_ms: the least while it takes leadership over.
-        max_take_leadership_vote_interval_ms: the most.
-        vote_wait_ms: so long a candidate waits for answers, and up to `max_vote_interval_ms` more by chance.
-        request_limit_ms: an answer that took longer is of no use.
-        max_push_time_out_ms: entries without an answer are sent again after this time.
-        commit_interval_ms: an idle leader says this often what is committed.
-        ask_again_ms: a node that was not ready is asked again after this time, and a compare that failed is repeated
-            after this many times ten.
-        leadership_transfer_wait_timeout_ms: so long who shall lead may take to reach the leader's end.
-        preferred_leader_interval_ms: this often a leader looks whether a preferred one could lead.
-        max_leadership_transfer_wait_index: entries that who shall lead may be behind.
-        max_pending_requests: entries without a quorum above which a leader accepts no more.
-        max_pushes: requests with entries that one follower may have outstanding.
-        max_push_bytes: bytes of them.
+        heartbeat_interval_ms: time between two heartbeats of a leader.
+        max_heartbeat_leak: number of intervals without the leader after which a follower starts an election. A leader
+            without a quorum's answers for as long steps down.
+        min_vote_interval_ms: minimum time between two elections of a candidate.
+        max_vote_interval_ms: maximum time between them; the time is random.
+        min_take_leadership_vote_interval_ms: minimum time while it takes over leadership.
+        max_take_leadership_vote_interval_ms: maximum time while it takes over leadership.
+        vote_wait_ms: time that a candidate waits for votes, with up to `max_vote_interval_ms` more at random.
+        request_limit_ms: time after which a reply is of no use.
+        max_push_time_out_ms: time after which entries without a reply are sent again.
+        commit_interval_ms: time between two commit messages of an idle leader.
+        ask_again_ms: time before a node that was not ready gets the request again. A failed compare is repeated after
+            ten times as long.
+        leadership_transfer_wait_timeout_ms: time that the next leader may take to reach the leader's end.
+        preferred_leader_interval_ms: time between two checks of a leader whether a preferred node could lead.
+        max_leadership_transfer_wait_index: maximum number of entries that the next leader may lack.
+        max_pending_requests: maximum number of entries without a quorum; a leader refuses more appends.
+        max_pushes: maximum number of outstanding requests with entries for one follower.
+        max_push_bytes: maximum bytes of them.
         stretch_bytes: bytes of one stretch.
-        max_batch_push_bytes: bytes of a batch for Apache's nodes; 0 sends every entry by itself.
-        peer_push_throttle_bytes: a follower that is further behind than this gets no more than `peer_push_quota_bytes`
-            a second, unless fewer than `throttled_entries` are missing.
-        peer_push_quota_bytes: see there.
-        throttled_entries: see there.
-        waiting_pushes: requests that a follower keeps because earlier ones have not come.
-        waiting_push_bytes: bytes of them.
+        max_batch_push_bytes: bytes of a batch for Apache's nodes; 0 sends one entry per request.
+        peer_push_throttle_bytes: lag above which a follower gets at most `peer_push_quota_bytes` a second, unless it
+            lacks fewer than `throttled_entries`.
+        peer_push_quota_bytes: bytes per second for a throttled follower.
+        throttled_entries: minimum number of missing entries of a throttled follower.
+        waiting_pushes: maximum number of requests that a follower holds until earlier ones arrive.
+        waiting_push_bytes: maximum bytes of them.
     """
 
     heartbeat_interval_ms: int = 2000
@@ -81,5 +81,5 @@ class Timings:
 
     @property
     def leader_wait_ms(self) -> int:
-        """So long a follower waits for its leader, and a leader for a quorum."""
+        """Time that a follower waits for its leader, and a leader for a quorum."""
         return self.heartbeat_interval_ms * self.max_heartbeat_leak

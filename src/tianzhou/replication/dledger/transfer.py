@@ -1,4 +1,4 @@
-"""Leadership goes over to another node (broker.md §19.7)."""
+"""The transfer of leadership to another node (broker.md §19.7)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tianzhou.wire.bodies.dledger import TransferRequest, TransferResponse
 from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 _DRAIN_MS: Final = 500
-"""Maximum ms that a leader without new entries waits for the commit of its last ones before it asks another to lead."""
+"""Maximum ms that a leader without new entries waits for the commit of its last ones before it asks another node to
+lead."""
 
 _PAUSE_MS: Final = 1000
-"""Pause in ms after all followers have failed to take leadership over several times."""
+"""Pause in ms after all followers have several times failed to take over leadership."""
 _TRIALS: Final = 3
-"""Number of failed trials after which a follower counts as one that does not take leadership over."""
+"""Number of failed trials after which a follower counts as unable to take over leadership."""
 
 
 @dataclass(slots=True)
@@ -30,8 +31,8 @@ class _Taking:
     Attributes:
         ticket: of the request.
         request: the request.
-        until_ms: when the log has to have what is needed.
-        term: in which this node stands for election because of it; 0 before that.
+        until_ms: time limit for the log to reach the requested index.
+        term: of the election that this node starts for the request; 0 before that.
     """
 
     ticket: object
@@ -41,13 +42,12 @@ class _Taking:
 
 
 class Transfer:
-    """Both sides of a transfer.
+    """Both sides of a leadership transfer.
 
     Args:
         node: the node.
         preferred: ids of nodes that shall lead when they can.
-        stand: asks for votes at once.
-
+        stand: requests votes at once.
     """
 
     def __init__(self, node: Node, preferred: Collection[str], stand: Callable[[], None]) -> None:
@@ -58,24 +58,24 @@ class Transfer:
         self._looked_ms = node.now_ms
         self._drained_ms = self._again_ms = 0
         self._failed: Counter[str] = Counter()
-        """How often each node did not take leadership over in this term."""
+        """Number of failures of each node to take over leadership in this term."""
 
     @property
     def taking(self) -> bool:
-        """Whether this node stands for election because a leader wants that."""
+        """Whether this node started its election because a leader requested it."""
         return self._taking is not None and self._taking.term == self._node.term
 
     def forget_failures(self) -> None:
-        """Ask every follower again at once, because the reason to hand over is a new one."""
+        """Ask every follower again at once, because the reason for the transfer is a new one."""
         self._failed.clear()
         self._again_ms = 0
 
     def can_leave(self, leading: Leading) -> bool:
-        """Whether a follower answers that has not failed to take leadership over several times."""
+        """Whether a live follower has not failed several times to take over leadership."""
         return any(self._failed[peer] < _TRIALS for _, peer in leading.live)
 
     def requested(self, ticket: object, request: TransferRequest, leading: Leading | None) -> None:
-        """Answer a request, at once or later."""
+        """Reply to a request, at once or later."""
         node = self._node
         if request.transfer_id == node.self_id:
             transferee = request.transferee_id or ""
@@ -96,7 +96,7 @@ class Transfer:
             node.answer(ticket, TransferResponse(), code=Code.UNEXPECTED_ARGUMENT)
 
     def begin(self, transferee: str, leading: Leading | None) -> Code | None:
-        """Hand leadership over; returns why not."""
+        """Start a transfer; return why it is refused."""
         code = self._refusal(transferee, self._node.term, leading)
         if code is None and leading is not None:
             self._hand_over(transferee, leading, None)
@@ -130,12 +130,12 @@ class Transfer:
             take_leadership_ledger_index=node.log.end_index, transfer_id=node.self_id, transferee_id=transferee
         )
         times = node.timings
-        # A node that stops has no time for a follower that does not answer.
+        # A node that stops cannot wait long for a follower that does not answer.
         limit_ms = times.leadership_transfer_wait_timeout_ms if node.unfit else times.request_limit_ms
         node.ask(transferee, request, limit_ms, answered)
 
     def tick(self, leading: Leading | None) -> None:
-        """Time has passed, or the log grew, or the role changed."""
+        """Check the transfer after time has passed, the log has grown, or the role has changed."""
         self._take()
         node = self._node
         times = node.timings
@@ -155,10 +155,10 @@ class Transfer:
             self.begin(min(lags)[1], leading)
 
     def _leave(self, leading: Leading) -> None:
-        """Hand leadership over to the most advanced node that answers; those that failed to take it come last.
+        """Transfer leadership to the most advanced live node; nodes that failed to take it come last.
 
-        A transferee wins its election only with all entries of this node. So nothing is appended from now on, and the
-        transferee is asked when the last entry is committed: then no append is left without an answer, either.
+        A transferee wins its election only with all entries of this node. So this node refuses appends from now on, and
+        asks the transferee once the last entry is committed. Then no append stays without a reply either.
         """
         node = self._node
         if leading.transferee or node.now_ms < self._again_ms:

@@ -1,4 +1,4 @@
-"""Entries that came before those in front of them (broker.md §19.6)."""
+"""Pushed entries that arrived before earlier ones (broker.md §19.6)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class WaitingPush:
     Attributes:
         ticket: of the request.
         first: index of the first entry.
-        count: of entries.
+        count: number of entries.
         entries: headers and bodies.
-        commit_index: what the leader has committed.
-        until_ms: when the leader gets to know that something is missing.
+        commit_index: last committed index of the leader.
+        until_ms: when the follower reports to the leader that earlier entries are missing.
     """
 
     ticket: object
@@ -44,30 +44,30 @@ class WaitingPushes:
         return first in self._by_first
 
     def has_room(self, size: int) -> bool:
-        """Whether one more of that many bytes may wait."""
+        """Whether there is room for one more request of a size."""
         times = self._timings
         return len(self._by_first) < times.waiting_pushes and self._bytes + size <= times.waiting_push_bytes
 
     def add(self, push: WaitingPush) -> None:
-        """One more waits."""
+        """Add a request."""
         self._by_first[push.first] = push
         self._bytes += len(push.entries)
 
     def pop(self, first: int) -> WaitingPush | None:
-        """The one that begins with an entry waits no more."""
+        """Remove the request that begins with an entry, and return it."""
         push = self._by_first.pop(first, None)
         if push is not None:
             self._bytes -= len(push.entries)
         return push
 
     def pop_all(self) -> list[WaitingPush]:
-        """None waits any more."""
+        """Remove and return all requests."""
         pushes = list(self._by_first.values())
         self._by_first.clear()
         self._bytes = 0
         return pushes
 
     def pop_overdue(self, now_ms: int) -> list[WaitingPush]:
-        """Those that waited too long."""
+        """Remove and return the requests that have waited too long."""
         late = [push.first for push in self._by_first.values() if push.until_ms <= now_ms]
         return [push for first in late if (push := self.pop(first)) is not None]

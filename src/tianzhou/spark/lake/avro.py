@@ -1,4 +1,4 @@
-"""Avro bodies to Arrow arrays: one datum a body, by a schema that is given."""
+"""Decoding of Avro bodies to Arrow arrays: each body is one datum of a given schema."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ Convert = Callable[[Any], Any]
 
 
 def parsed(schema: str | Mapping[str, Any]) -> Any:
-    """An Avro schema, checked.
+    """Parse an Avro schema.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is not an Avro schema.
     """
     try:
         return fastavro.parse_schema(json.loads(schema) if isinstance(schema, str) else dict(schema))
@@ -54,7 +54,7 @@ def parsed(schema: str | Mapping[str, Any]) -> Any:
 
 
 def _type(schema: Any, known: dict[str, Any], inside: tuple[str, ...]) -> tuple[pa.DataType, Convert | None]:
-    """The type, and what turns fastavro's values into what Arrow takes; None when nothing has to."""
+    """Return the Arrow type, and the converter of fastavro's values to Arrow's; None if they need no conversion."""
     if isinstance(schema, list):
         return _union(schema, known, inside)
     if isinstance(schema, str):
@@ -125,15 +125,15 @@ def _record(schema: Any, known: dict[str, Any], inside: tuple[str, ...]) -> tupl
 
 
 class Decoder(Pickled):
-    """Reads bodies.
+    """A decoder of Avro bodies.
 
     Args:
-        schema: of who wrote them.
-        wanted: another one to read them by, for columns that have come or gone; None for the same.
-        mode: PERMISSIVE makes what cannot be read null, FAILFAST raises.
+        schema: the writer's schema.
+        wanted: the reader's schema, which may have columns added or removed; None for the writer's schema.
+        mode: PERMISSIVE makes a malformed body null, FAILFAST raises.
 
     Raises:
-        ConfigError: a schema is none, or has no column type, or the mode is another.
+        ConfigError: a schema is invalid or has no column type, or the mode is unknown.
     """
 
     def __init__(self, schema: str | Mapping[str, Any], wanted: str | Mapping[str, Any] | None, mode: str) -> None:
@@ -145,10 +145,10 @@ class Decoder(Pickled):
         self._strict = mode == FAILFAST
 
     def __call__(self, bodies: Any) -> Any:
-        """The values of bodies; null of null.
+        """Return the values of bodies. The value of null is null.
 
         Raises:
-            ProtocolError: one cannot be read, and that is not to become null.
+            ProtocolError: a body is malformed, and the mode is FAILFAST.
         """
         return pa.array([self._one(body) for body in bodies.to_pylist()], self.type)
 

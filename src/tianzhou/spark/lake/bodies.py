@@ -1,4 +1,4 @@
-"""Bodies as columns: JSON by Spark's own reader, Avro by `fastavro` (docs/adr/0007-avro-bodies.md)."""
+"""Bodies as columns: JSON through Spark's own reader, Avro through `fastavro` (docs/adr/0007-avro-bodies.md)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def json_value(schema: str | StructType, column: str = "body", mode: str = "PERMISSIVE") -> Column:
-    """The JSON in a column of bodies, as a struct.
+    """Return the JSON in a column of bodies, as a struct.
 
     Args:
-        schema: as DDL (`"id LONG, item STRING"`) or a `StructType`.
+        schema: DDL (`"id LONG, item STRING"`) or a `StructType`.
         column: BINARY in UTF-8, or STRING.
-        mode: `PERMISSIVE` makes what is no JSON null, `FAILFAST` ends the query.
+        mode: `PERMISSIVE` makes invalid JSON null, `FAILFAST` fails the query.
     """
     from pyspark.sql import functions as sql
 
@@ -31,16 +31,17 @@ def avro_value(
     mode: str = "PERMISSIVE",
     reader_schema: str | Mapping[str, Any] | None = None,
 ) -> Column:
-    """The Avro datum in a column of bodies, with or without the header of a schema registry.
+    """Return the Avro datum in a column of bodies, with or without the header of a schema registry.
 
     Args:
-        schema: the Avro schema of who wrote them, as JSON or as the object it is.
+        schema: the writer's Avro schema, as JSON text or as the parsed object.
         column: BINARY.
-        mode: `PERMISSIVE` makes what cannot be read null, `FAILFAST` ends the query.
-        reader_schema: another one to read them by, for fields that have come or gone.
+        mode: `PERMISSIVE` makes a malformed body null, `FAILFAST` fails the query.
+        reader_schema: a schema with fields added or removed, into which bodies are decoded; None for the writer's
+            schema.
 
     Raises:
-        ConfigError: a schema is none or has no column type, or the mode is another, or fastavro is not installed.
+        ConfigError: a schema is invalid or has no column type, the mode is unknown, or fastavro is not installed.
     """
     import pyarrow as pa
     from pyspark.sql import functions as sql
@@ -50,7 +51,7 @@ def avro_value(
     def decode(bodies: Any) -> Any:
         return decoder(bodies)
 
-    # Spark wants to see what a function takes; PyArrow is imported here only.
+    # Spark reads the types from the annotations. PyArrow is imported in this function only, so set them here.
     decode.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
     as_column: Any = sql.arrow_udf(decode, returnType=avro_type(reader_schema or schema))  # type: ignore[attr-defined]
     result: Column = as_column(sql.col(column))
@@ -58,7 +59,7 @@ def avro_value(
 
 
 def avro_type(schema: str | Mapping[str, Any]) -> DataType:
-    """The Spark type of what an Avro schema describes.
+    """Return the Spark type of an Avro schema.
 
     Raises:
         ConfigError: as `avro_value`.

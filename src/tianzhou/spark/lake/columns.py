@@ -14,7 +14,7 @@ from tianzhou.spark.lake.options import PartitionColumn
 
 
 def nullable(field: Any) -> Any:
-    """Return a field that is nullable at every depth. Keys of maps stay as they are."""
+    """Return a field that is nullable at every depth. Keys of maps are not changed."""
     return field.with_type(_nullable_type(field.type)).with_nullable(True)
 
 
@@ -168,7 +168,7 @@ def _check_part(part: PartitionColumn, rows: pa.Schema, name: str) -> None:
 
 
 def resolved(parts: Iterable[PartitionColumn], names: Iterable[str], *, case_sensitive: bool) -> list[PartitionColumn]:
-    """Return parts of `partitionBy` under the names of a schema; unknown names stay as they are."""
+    """Return parts of `partitionBy` under the names of a schema. Unknown names are not changed."""
     keys = unambiguous(names, "the rows", case_sensitive=case_sensitive)
     return [
         PartitionColumn(keys.get(part.column if case_sensitive else part.column.lower(), part.column), part.transform)
@@ -177,12 +177,12 @@ def resolved(parts: Iterable[PartitionColumn], names: Iterable[str], *, case_sen
 
 
 def listed(parts: Iterable[PartitionColumn]) -> str:
-    """Return parts as `partitionBy` has them."""
+    """Return parts in the form of the option `partitionBy`."""
     return ", ".join(map(str, parts))
 
 
 def chosen(wanted: Iterable[str], there: Sequence[str]) -> dict[str, str]:
-    """Return the table's name of each wanted column that the table has; a name in other case is a second choice."""
+    """Return the table's name of each wanted column that the table has. An exact name precedes one in other case."""
     lower = {name.lower(): name for name in there}
     found = {name: name if name in there else lower.get(name.lower()) for name in wanted}
     return {name: own for name, own in found.items() if own is not None}

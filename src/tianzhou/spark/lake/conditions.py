@@ -38,7 +38,7 @@ def expressions(
     reference: Callable[[str], Any],
     by: Mapping[type, Maker],
 ) -> list[Any]:
-    """Translate those conditions that are about partition columns.
+    """Translate the conditions on partition columns.
 
     Args:
         conditions: conditions as Spark passes them on; names may be in any case.

@@ -31,7 +31,7 @@ class NewFile:
     Attributes:
         path: as `LakeTarget.delete` takes it.
         rows: number of rows.
-        entry: what the table's log says of the file: an `AddAction` of Delta or a `DataFile` of Iceberg.
+        entry: the file's entry for the table's log: an `AddAction` of Delta or a `DataFile` of Iceberg.
     """
 
     path: str
@@ -41,7 +41,7 @@ class NewFile:
 
 @dataclass(frozen=True)
 class LakeTarget(ABC):
-    """Where and how tasks write files. Travels to tasks.
+    """A description of where and how tasks write files. It is pickled into the tasks.
 
     Attributes:
         name: the table, for messages.
@@ -85,7 +85,7 @@ class LakeTarget(ABC):
 
     @abstractmethod
     def entry(self, path: str, size: int, metadata: pq.FileMetaData, values: Values) -> Any:
-        """Return what the table's log says of a file."""
+        """Return a file's entry for the table's log."""
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -100,7 +100,7 @@ class LakeTarget(ABC):
 
         Args:
             batches: the rows.
-            prefix: begin of the files' names.
+            prefix: the beginning of the files' names.
 
         Raises:
             LakeError: the rows contain a value that the table does not allow.

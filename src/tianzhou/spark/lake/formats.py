@@ -54,7 +54,7 @@ def read_part(options: LakeOptions, part: Any, wanted: pa.Schema) -> Iterator[pa
 def compact(path: str = "", **options: str) -> int:
     """Merge the small files of a table into larger ones.
 
-    Writers may commit meanwhile. Of two compactions at the same time one drops its result.
+    Writers may commit meanwhile. If two compactions run at the same time, one drops its result.
 
     Args:
         path: the table's folder or URI; "" for Iceberg.

@@ -100,12 +100,12 @@ class MergedDelta:
         return True
 
     def maintain(self, retention: dt.timedelta, now: dt.datetime) -> None:
-        """Merge small files, forget old deletions, and delete files that no recent version contains.
+        """Merge small files, expire the keys of old deletions, and delete files that no recent version contains.
 
         A failure is logged. The next call repeats the work.
 
         Args:
-            retention: time for which replaced files and the keys of deleted rows are kept.
+            retention: how long replaced files and the keys of deleted rows are retained.
             now: the current time.
         """
         try:
@@ -127,7 +127,7 @@ class MergedDelta:
         retried(once, CommitFailedError, f"{self._keys_path}: old keys of deleted rows are not removed")
 
     def _without_older(self, changes: pa.Table) -> pa.Table:
-        """Return the changes but those that precede the deletion of their row."""
+        """Return the changes that do not precede the deletion of their row."""
         keys: list[Any] = changes.column(KEY).to_pylist()
         gone: dict[str, str] = {}
         for part in _lake(self._keys_path).scan():

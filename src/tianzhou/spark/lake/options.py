@@ -32,7 +32,7 @@ _CATALOGS: Final = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery", "in-m
 _WITHOUT_URI: Final = frozenset({"glue", "dynamodb", "bigquery", "in-memory"})
 _OWN_CLASS: Final = "py-catalog-impl"
 _OF_SPARKS_CATALOG: Final = {"owner", "provider"}
-"""What Spark adds to the options of a table that is made in its catalog."""
+"""Options that Spark adds to a table that is created in its catalog."""
 _AS_OF_RULES: Final = {
     "versionAsOf": "a version of a Delta table, or the id of a snapshot of an Iceberg table; batch reads only",
     "timestampAsOf": "a time like 2026-01-31T08:00:00Z, of UTC when it names no zone; batch reads only",
@@ -130,7 +130,7 @@ def _catalog(raw: RawOptions) -> dict[str, str]:
     uri = raw.text("catalogUri") or options.get("uri")
     warehouse = raw.text("warehouse") or options.get("warehouse")
     kind = raw.read("catalogType", None, one_of(*_CATALOGS)) or options.get("type")
-    # A catalog with a name may be in pyiceberg's own configuration, whose settings are not known here.
+    # A named catalog may be in pyiceberg's own configuration, which this parser does not read.
     configured = raw.text("catalogName") is not None or _OWN_CLASS in options
     if not (uri or kind in _WITHOUT_URI or configured):
         raw.need("catalogUri")
@@ -170,20 +170,20 @@ class LakeOptions:
         table_format: DELTA or ICEBERG.
         path: the table's folder or URI; "" for Iceberg.
         table: an Iceberg table's full name; "" for the others.
-        catalog_name: what pyiceberg's catalog is called.
-        catalog: what pyiceberg's catalog is made with.
-        storage: what deltalake's storage is opened with.
-        parts: what a table that is made is partitioned by.
+        catalog_name: name of pyiceberg's catalog.
+        catalog: properties of pyiceberg's catalog.
+        storage: storage options of deltalake.
+        parts: partition columns of a table that is created.
         compression: of the Parquet files.
-        target_bytes: about how large files become.
-        compact_every: batches after which small files are merged; 0 for never.
+        target_bytes: approximate size of a file.
+        compact_every: number of batches after which small files are merged; 0 for never.
         merge_schema: whether columns that the table lacks are added to it.
         case_sensitive: whether column names that differ in case are different columns.
-        filter_pushdown: whether a read takes the conditions of its query.
-        version_as_of: the version to read, a snapshot's id for Iceberg; None for that of now.
-        timestamp_as_of: the time whose version is to be read, None for now.
-        app_id: who writes a batch at most once; None for commits without a name.
-        version: which batch it is.
+        filter_pushdown: whether a read skips files by the conditions of its query.
+        version_as_of: the version to read, a snapshot's id for Iceberg; None for the current version.
+        timestamp_as_of: the time whose version is read; None for the current version.
+        app_id: name of the writer, which writes each batch at most once; None for commits that may be repeated.
+        version: number of the batch.
     """
 
     table_format: str = several({"tableFormat": "delta or iceberg"}, _table_format)
@@ -223,17 +223,17 @@ class LakeOptions:
 
     @property
     def name(self) -> str:
-        """The table, for messages."""
+        """Name of the table, for messages."""
         return f"{self.table_format} table {self.table or self.path}"
 
     def refuse_as_of(self, doing: str) -> None:
-        """See that what changes a table asks for no former version of it.
+        """Reject options that name an earlier version of a table that is about to change.
 
         Args:
-            doing: what is done, for the message.
+            doing: the operation, for the message.
 
         Raises:
-            ConfigError: it does.
+            ConfigError: the options name an earlier version.
         """
         asked = {"versionAsOf": self.version_as_of, "timestampAsOf": self.timestamp_as_of}
         for name, value in asked.items():
@@ -247,13 +247,14 @@ class LakeOptions:
 def parse_lake(values: Mapping[str, str]) -> LakeOptions:
     """Read the options of `format("tianzhou_lake")`.
 
-    Options that begin with `catalog.` or `storage.` go on to pyiceberg's catalog and deltalake's storage without it.
+    Options with the prefix `catalog.` or `storage.` are passed without the prefix to pyiceberg's catalog or deltalake's
+    storage.
 
     Args:
         values: as written; names in any case.
 
     Raises:
-        ConfigError: an option is missing, unknown, malformed or in another's way.
+        ConfigError: an option is missing, unknown, malformed or contradicts another option.
     """
     if {name.lower() for name in values} >= _OF_SPARKS_CATALOG:
         raise ConfigError(

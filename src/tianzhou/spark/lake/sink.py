@@ -1,7 +1,7 @@
 """`format("tianzhou_lake")`: rows into Delta and Iceberg tables, exactly once, and back.
 
-Tasks write files that nobody sees. The driver commits those of the tasks that succeeded, under the query's id and
-the batch's number, in the table's own transaction log; a batch that is there already is not committed again.
+Tasks write files that readers do not see. The driver commits the files of the successful tasks to the table's own
+transaction log, under the query's id and the batch's number. A batch that the log contains is not committed again.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ logger = logging.getLogger(__name__)
 
 
 Messages = list[WriterCommitMessage | None]
-"""What the tasks report; None for one that failed."""
+"""Messages of the tasks to the driver. A failed task has None."""
 
 
 @dataclass
 class WrittenFiles(WriterCommitMessage):
-    """What a task reports: its files, and whose batch they are of."""
+    """A task's message: its files, and the query of its batch."""
 
     files: list[NewFile] = field(default_factory=list)
     query: str | None = None
 
 
 class _FileWriter(Pickled):
-    """Writes the files of tasks, which it is pickled into without the table, and commits or removes them.
+    """A writer of the files of tasks. It is pickled into them without the table, and commits or removes their files.
 
     Args:
-        options: the table.
-        schema: the rows' schema.
-        overwrite: whether the rows replace what is there.
+        options: options of the table.
+        schema: schema of the rows.
+        overwrite: whether the rows replace the rows of the table.
     """
 
     def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
@@ -87,9 +87,9 @@ class _FileWriter(Pickled):
         return False
 
     def _drop(self, messages: Messages) -> None:
-        """Remove files of tasks whose batch is not to be, but none the table speaks of.
+        """Remove the files of tasks of an aborted batch, but no files that the table contains.
 
-        A commit may have happened although its answer was lost. What killed tasks leave is not seen.
+        A commit may have succeeded although its reply was lost. Files of killed tasks are not found.
         """
         paths = [file.path for message in messages if isinstance(message, WrittenFiles) for file in message.files]
         known = open_table(self._options).known(paths)
@@ -114,10 +114,10 @@ class LakeWriter(_FileWriter, DataSourceArrowWriter):
 class LakeStreamWriter(_FileWriter, DataSourceStreamArrowWriter):
     """`df.writeStream.format("tianzhou_lake")`: each micro-batch becomes visible at once, and once.
 
-    In output mode complete each batch replaces what is there.
+    In output mode complete each batch replaces the rows of the table.
 
     Raises:
-        ConfigError: the options name the batch, which the query does.
+        ConfigError: the options name the batch. The query's id names the batches of a stream.
     """
 
     def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
@@ -148,14 +148,14 @@ class LakeStreamWriter(_FileWriter, DataSourceStreamArrowWriter):
 
 
 class FilePartition(InputPartition):
-    """A file of a table, for one task."""
+    """A file of a table, read by one task."""
 
 
 class LakeReader(Pickled, DataSourceReader):
-    """`spark.read.format("tianzhou_lake")`: the table as it is when the query begins.
+    """A reader for `spark.read.format("tianzhou_lake")`: it reads the table as it is when the query begins.
 
     Args:
-        options: the table.
+        options: options of the table.
         schema: the wanted columns.
     """
 
@@ -169,32 +169,33 @@ class LakeReader(Pickled, DataSourceReader):
         return [FilePartition(part) for part in open_table(self._options).scan(self._conditions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a file; columns it lacks are null."""
+        """Return the rows of a file. Columns that the file lacks are null."""
         if not isinstance(partition, FilePartition):  # Spark's stand-in for "no partitions"
             return
         yield from read_part(self._options, partition.value, self._schema)
 
 
 class PruningReader(LakeReader):
-    """A reader that passes over files of partitions the query's conditions do not ask for: `filterPushdown=true`.
+    """A reader for `filterPushdown=true`: it skips files whose partition does not match the query's conditions.
 
-    Off by default: Spark 4.3 keeps the files of a frame's last query with conditions and reads the
-    same for its next query without, and for another branch of one query. It also refuses a class with `pushFilters`
-    while `spark.sql.python.filterPushdown.enabled` is false, so this is one of its own.
+    The option is off by default. Spark 4.3 retains the file list of a frame's last query with conditions, and reads the
+    same files for the frame's next query without conditions and for another branch of the same query. Spark also
+    rejects a class with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is false, so this is a separate
+    class.
 
     Args:
-        options: the table.
+        options: options of the table.
         schema: the wanted columns.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the conditions; all of them are left for Spark to evaluate as well."""
+        """Store the conditions for `partitions`, and return all of them for Spark to evaluate."""
         self._conditions = filters
         return filters
 
 
 class TianzhouLake(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou_lake")`.
+    """A data source for `format("tianzhou_lake")`.
 
     All methods raise `ConfigError` when an option, the schema or the mode is wrong.
     """
@@ -208,7 +209,7 @@ class TianzhouLake(Pickled, DataSource):
         return parse_lake(self.options)
 
     def schema(self) -> StructType:
-        """The table's schema.
+        """Return the table's schema.
 
         Raises:
             ConfigError: an option is wrong.
@@ -219,21 +220,21 @@ class TianzhouLake(Pickled, DataSource):
         return from_arrow_schema(open_table(self._parsed()).schema())
 
     def reader(self, schema: StructType) -> LakeReader:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         options = self._parsed()
         return (PruningReader if options.filter_pushdown else LakeReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - Spark's name
-        """For `spark.readStream`, which lake tables are not read by."""
+        """Reject `spark.readStream`: lake tables are read in batches only."""
         raise ConfigError(
             f"{self._parsed().name}: tianzhou_lake reads tables in batches only; take spark.read for what is there "
             'now, or follow the topic whose messages are in the table with spark.readStream.format("tianzhou")'
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeWriter:
-        """For `df.write`."""
+        """Return the writer for `df.write`."""
         return LakeWriter(self._parsed(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:  # noqa: N802 - Spark's name
-        """For `df.writeStream`."""
+        """Return the writer for `df.writeStream`."""
         return LakeStreamWriter(self._parsed(), schema, overwrite)

@@ -117,7 +117,7 @@ class LakeTable(Protocol):
         """
 
     def known(self, paths: Sequence[str]) -> set[str]:
-        """Return those of some paths that the current version of the table contains."""
+        """Return the paths that the current version of the table contains."""
 
     def compact(self, target_bytes: int) -> int:
         """Merge files smaller than half of `target_bytes`. Return the number of files that were replaced.

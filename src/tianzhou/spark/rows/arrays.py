@@ -1,8 +1,8 @@
-"""Arrow arrays from NumPy ones and from spans of a buffer, by their buffers alone.
+"""Arrow arrays from NumPy arrays and from spans of a buffer, made from their buffers alone.
 
-`pyarrow.array`, `scalar`, `repeat` and `to_numpy` import pandas when they are first used, a second in every
-new Spark worker. Nothing in here does. PyArrow's functions come in with the first array that needs one: a process that
-only plans makes none.
+`pyarrow.array`, `scalar`, `repeat` and `to_numpy` import pandas at their first use, which takes a second in every new
+Spark worker. This module calls none of them. It imports `pyarrow.compute` at the first array that needs it, because a
+process that only plans a read makes no array.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow  # noqa: ICN001 - `pa` is its untyped alias below
 
 from tianzhou.model.timestamps import MAX_TIME_MS, MIN_TIME_MS
 
-# The stubs of PyArrow and NumPy know neither each other's arrays nor buffers, so both are untyped in here.
+# The stubs of PyArrow do not know NumPy's arrays, nor NumPy's stubs PyArrow's buffers, so both are untyped here.
 pa: Any = pyarrow
 Ints = Any
 Array = Any
@@ -23,25 +23,25 @@ DataType = Any
 
 
 def function(name: str) -> Any:
-    """One of PyArrow's functions over arrays."""
+    """Return a function of `pyarrow.compute` by name."""
     import pyarrow.compute
 
     return getattr(pyarrow.compute, name)
 
 
 def integers(values: Ints, kind: DataType, valid: Ints = None) -> Array:
-    """A fixed-width array over NumPy values of the same width; null where `valid` is False."""
+    """Return a fixed-width array over NumPy values of the same width; null where `valid` is False."""
     present = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def slots(values: Ints, valid: Ints = None) -> Array:
-    """Indices for `take`."""
+    """Return indices for `take`; null where `valid` is False."""
     return integers(values.astype(np.int64, copy=False), pa.int64(), valid)
 
 
 def strings(values: Sequence[bytes], kind: DataType) -> Array:
-    """A string or binary array of a few values."""
+    """Return a string or binary array of a few values."""
     edges = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=edges[1:])
     content = pa.py_buffer(b"".join(values))
@@ -57,58 +57,58 @@ def optional_strings(values: Sequence[bytes | None], kind: DataType) -> Array:
 
 
 def repeated(value: bytes, count: int, kind: DataType) -> Array:
-    """One string or binary value, `count` times."""
+    """Return a string or binary array of one value, repeated `count` times."""
     return strings([value], kind).take(slots(np.zeros(count, np.int64)))
 
 
 def replaced(array: Array, rows: Ints, values: Array) -> Array:
-    """`array` with other values in some rows."""
+    """Return `array` with the values in some rows replaced."""
     chosen = np.arange(len(array))
     chosen[rows] = len(array) + np.arange(len(rows))
     return pa.concat_arrays([array, values]).take(slots(chosen))
 
 
 def cut(data: Any, edges: Ints, wanted: Ints) -> Array:
-    """Some of the pieces a buffer falls into at ascending edges; one copy each."""
+    """Return chosen pieces of a buffer that is cut at ascending edges. Each piece is copied once."""
     pieces = [None, pa.py_buffer(edges.astype(np.int32, copy=False)), data]
     every = pa.Array.from_buffers(pa.binary(), max(len(edges) - 1, 0), pieces)
     return every.take(slots(wanted))
 
 
 def spans(data: Any, starts: Ints, ends: Ints) -> Array:
-    """The bytes of a buffer from each start to its end, as binary; both ascend and do not overlap."""
+    """Return the bytes of a buffer from each start to its end, as binary. The spans ascend and do not overlap."""
     edges = np.empty(2 * len(starts), np.int32)
     edges[0::2], edges[1::2] = starts, ends
     return cut(data, edges, np.arange(0, 2 * len(starts), 2))
 
 
 def structs(data: Any, starts: Ints, shape: np.dtype[Any]) -> Any:
-    """A NumPy array of one `shape` read at each start."""
+    """Return a NumPy array of values of one `shape`, read at each start."""
     content = spans(data, starts, starts + shape.itemsize).buffers()[2]
     return np.frombuffer(content or b"", shape, len(starts))
 
 
 def content(array: Array) -> tuple[Ints, Ints]:
-    """Bytes and edges of a binary array that begins at the beginning of its buffers."""
+    """Return the bytes and the edges of a binary array whose buffers have no offset."""
     _, edges, data = array.buffers()
     rows = np.frombuffer(edges, np.int32, len(array) + 1) if edges is not None else np.zeros(1, np.int32)
     return np.frombuffer(data or b"", np.uint8)[: rows[-1]], rows
 
 
 def encoded(array: Array) -> tuple[Array, Ints]:
-    """The distinct values of an array without nulls, and which of them each row has."""
+    """Return the distinct values of an array without nulls, and the index of each row's value among them."""
     dictionary = array.dictionary_encode()
     indices = np.frombuffer(dictionary.indices.buffers()[1] or b"", np.int32, len(array))
     return dictionary.dictionary, indices
 
 
 def contained(array: Array, values: Array) -> Ints:
-    """Which rows have one of the values, as NumPy booleans; a null has none."""
+    """Return NumPy booleans: whether each row has one of the values. A null has none."""
     return bits(function("is_in")(array, values))
 
 
 def present(array: Array) -> Ints:
-    """Which values of an array that begins at the beginning of its buffers are not null, as NumPy booleans."""
+    """Return NumPy booleans: whether each value is not null. The array's buffers must have no offset."""
     valid = array.buffers()[0]
     if valid is None:
         return np.ones(len(array), bool)
@@ -116,14 +116,14 @@ def present(array: Array) -> Ints:
 
 
 def bits(array: Array) -> Ints:
-    """A boolean array that begins at the beginning of its buffers, as NumPy booleans; null is False."""
+    """Return a boolean array as NumPy booleans; null is False. The array's buffers must have no offset."""
     valid, values = (np.frombuffer(buffer or b"", np.uint8) for buffer in array.buffers())
     found = np.unpackbits(values, bitorder="little")[: len(array)].astype(bool)
     return found & np.unpackbits(valid, bitorder="little")[: len(array)].astype(bool) if len(valid) else found
 
 
 def text(array: Array) -> Array:
-    """Binary as string; bytes that are no UTF-8 become U+FFFD, as in Java."""
+    """Return a binary array as strings. Invalid UTF-8 becomes U+FFFD, as in Java."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,9 +1,8 @@
-"""Record bytes to Arrow columns, without a Python step per message beyond finding where each begins.
+"""Record bytes to Arrow columns. The only Python step per message finds where it begins.
 
-Pulls bring records one behind the other (wire.md §5). One binary array over the whole buffer whose edges are
-start0, end0, start1, end1, … has the wanted spans in its even slots, and one `take` copies them out; headers,
-bodies and properties all leave the buffer that way. NumPy reads the fixed fields, and only the wanted columns
-are made.
+A pull returns records back to back (wire.md §5). A binary array over the whole buffer with the edges start0, end0,
+start1, end1, … has the wanted spans in its even slots, and one `take` copies them. Headers, bodies and properties are
+all copied in this way. NumPy reads the fixed fields. Only the wanted columns are made.
 """
 
 from __future__ import annotations
@@ -48,26 +47,26 @@ _log = logging.getLogger(__name__)
 _odd_times_said = Once()
 
 BODY_LIMIT: Final = 64 << 20
-"""Most bytes a compressed body may unpack to."""
+"""Maximum size in bytes of one unpacked body."""
 BODIES_LIMIT: Final = 64 << 20
 """Maximum total size in bytes of the unpacked bodies of one batch of rows. A batch of one row has no maximum."""
 
 _NO_BODY: Final = b"\0"
-"""A body that no compression can unpack."""
+"""A body that no codec can unpack."""
 _HEAD: Final = numpy_type("size", "born_timestamp")
 _TAIL: Final = numpy_type("reconsume_times", "body_size")
 
 
 class Records:
-    """The records of one queue in a buffer, as columns, each made at its first use.
+    """The records of one queue in a buffer, as columns. Each column is made at its first use.
 
     Args:
-        buffer: whole records, one behind the other.
-        queue: where they are from; names them in errors.
-        rules: what becomes of values that no row can have.
+        buffer: whole records, back to back.
+        queue: the queue of the records, for errors.
+        rules: rules for values that no row can have.
 
     Raises:
-        CorruptRecord: the bytes are no records.
+        CorruptRecord: the bytes are not records.
     """
 
     def __init__(self, buffer: bytes, queue: MessageQueue, rules: RowRules = DEFAULT_RULES) -> None:
@@ -85,16 +84,16 @@ class Records:
     def at(
         cls, data: Any, starts: Ints, sizes: Ints, queue: MessageQueue, rules: RowRules = DEFAULT_RULES
     ) -> tuple[Records, Ints]:
-        """Records of a larger buffer, such as a mapped file, and which of them have that size and fit together.
+        """Return records of a larger buffer, such as a mapped file, and NumPy booleans: whether each is well-formed.
 
-        Inner batches are left as they are. Those that do not fit have to be dropped (`keep`) before any column is
-        built.
+        Inner batches are not unpacked. Malformed records must be dropped (`keep`) before any column is made.
 
         Args:
             data: an Arrow buffer.
-            starts: where each record begins, ascending.
-            sizes: how long each should be: `OVERHEAD` at least, and no further than the next one or the buffer's end.
-            queue: where they are from.
+            starts: the beginning of each record, ascending.
+            sizes: size of each record in bytes: at least `OVERHEAD`, and at most up to the next record or the buffer's
+                end.
+            queue: the queue of the records.
             rules: see `Records`.
         """
         records = cls.__new__(cls)
@@ -111,18 +110,21 @@ class Records:
 
     @property
     def has_batches(self) -> bool:
-        """Whether there are inner batches among them."""
+        """Whether some records are inner batches."""
         return bool((self._head["sys_flag"] & INNER_BATCH_BITS).any())
 
     def _walk(self, buffer: bytes) -> Ints:
         edges = record_edges(buffer)
         if edges[-1] != len(buffer):
-            # One that reaches too far is the last; what states no size, or is too short for a record, is the next.
+            # A record that is too long is the last edge. A record with an invalid size is the one after the last edge.
             raise self._corrupt(len(edges) - 1 - (edges[-1] > len(buffer)))
         return np.array(edges[:-1], np.int64)
 
     def _unwrap(self, buffer: bytes, starts: Ints) -> bytes:
-        """The same messages with every inner batch taken apart into records of its own (wire.md §5)."""
+        """Return the same messages with each inner batch unpacked (wire.md §5).
+
+        Each message of a batch becomes a record.
+        """
         parts = []
         for start in starts.tolist():
             record = decode_record(buffer, start)
@@ -138,7 +140,7 @@ class Records:
             except ProtocolError as error:
                 if self.rules.corrupt_bodies == FAIL:
                     raise CorruptRecord(f"{self.queue}, offset {first}: {error}") from error
-                # One row whose body is damaged: how many messages the batch had is not known.
+                # Make one row with a damaged body, because the number of messages in the batch is unknown.
                 record.sys_flag = record.sys_flag & ~INNER_BATCH_BITS | COMPRESSED
                 record.body = _NO_BODY
                 parts.append(encode_record(record))
@@ -151,7 +153,7 @@ class Records:
         return b"".join(parts)
 
     def _locate(self) -> Ints:
-        """Find the parts of each record; which of them add up, as NumPy booleans."""
+        """Find the parts of each record, and return NumPy booleans: whether each record is well-formed."""
         head, starts, raw = self._head, self._starts, self._bytes
         flags = head["sys_flag"].astype(np.int64)
         self._born = starts + _HEAD.itemsize
@@ -162,7 +164,7 @@ class Records:
         version2 = magic == MAGIC_V2
         ends = self._ends
         sound = ((magic == MAGIC_V1) | version2) & (tail_at + _TAIL.itemsize <= ends) & (starts + head["size"] == ends)
-        # What does not fit is looked up at the record's beginning from here on: something is there.
+        # The parts of malformed records are read at the record's beginning from here on, which is inside the buffer.
         inside = starts + 2
         tail_at = np.where(sound, tail_at, inside)
         self._tail = arrays.structs(self._data, tail_at, _TAIL)
@@ -188,7 +190,7 @@ class Records:
         return len(self._starts)
 
     def keep(self, mask: Ints) -> None:
-        """Drop the records where `mask` is False; before any column is built."""
+        """Drop the records where `mask` is False. Must be called before any column is made."""
         for name in ("_starts", "_head", "_tail", "_ends", "_born", "_stored_at", "_store", "_body", "_body_end",
                      "_topic", "_properties"):  # fmt: skip
             setattr(self, name, getattr(self, name)[mask])
@@ -205,16 +207,16 @@ class Records:
         return first, second
 
     def renumber(self, offsets: Ints) -> None:
-        """Give the records other queue offsets than they say: those of a further queue they are in (store.md §7)."""
+        """Replace the queue offsets of the records, for records that are read from a further queue (store.md §7)."""
         head = self._head.copy()
         head["queue_offset"] = offsets
         self._head = head
 
     def light_offsets(self) -> Ints:
-        """The offsets of the records in the light queue they were read from; they say those of their main topic.
+        """Return the offsets of the records in the light queue. Their headers contain the offsets in the main topic.
 
         Raises:
-            CorruptRecord: one does not say.
+            CorruptRecord: a record has no offset in the light queue.
         """
         found = [offset_in(self.queue.topic, raw) for raw in self.pairs_as_stored().to_pylist()]
         if None in found:
@@ -226,28 +228,28 @@ class Records:
         return np.array(found, np.int64)
 
     def pairs_as_stored(self) -> Array:
-        """The property strings, as binary."""
+        """Return the property strings, as binary."""
         return arrays.spans(self._data, self._properties, self._ends)
 
     def topics(self) -> Array:
-        """The topics the records say they are of, as binary."""
+        """Return the topics in the records, as binary."""
         return arrays.spans(self._data, self._topic, self._properties - 2)
 
     def stored_bodies(self) -> Array:
-        """The bodies as they are stored: what the CRC is about."""
+        """Return the bodies as they are stored. The CRC covers these bytes."""
         return arrays.spans(self._data, self._body, self._body_end)
 
     def record(self, row: int) -> memoryview:
-        """One record's bytes."""
+        """Return one record's bytes."""
         return memoryview(self._data).cast("B")[int(self._starts[row]) : int(self._ends[row])]
 
     def store_stamps(self) -> Ints:
-        """When the broker stored them, ms, as NumPy array."""
+        """Return the broker's store times in ms, as NumPy array."""
         return arrays.structs(self._data, self._stored_at, np.dtype(">i8")).astype(np.int64)
 
     @cached_property
     def pairs(self) -> PropertyColumns:
-        """The properties."""
+        """The properties of the records."""
         return PropertyColumns(self.pairs_as_stored())
 
     def born_times(self) -> Array:
@@ -284,7 +286,7 @@ class Records:
         born, stored, strings = self.fixed("born_timestamp"), self.store_stamps(), self.pairs_as_stored()
         ahead = self.rules.max_born_ahead_ms
         longer = [
-            # Old brokers append no separator to the last pair. An empty pair does no harm.
+            # Old brokers append no separator to the last pair. An additional empty pair has no effect.
             strings[row].as_py() + b"\x02" + encode_properties(raw_times(int(born[row]), int(stored[row]), ahead))
             for row in odd.tolist()
         ]
@@ -292,11 +294,11 @@ class Records:
 
     @cached_property
     def bodies(self) -> Array:
-        """The unpacked bodies; null for bodies that cannot be unpacked, unless these end the query.
+        """The unpacked bodies. A corrupt body is null, unless the rules make it an error.
 
         Raises:
-            CorruptRecord: one cannot be unpacked, and `corrupt_bodies` is FAIL.
-            BodiesTooLarge: the unpacked bodies of several messages are larger than a batch of rows may be.
+            CorruptRecord: a body cannot be unpacked, and `corrupt_bodies` is FAIL.
+            BodiesTooLarge: the unpacked bodies of several messages exceed `BODIES_LIMIT`.
         """
         bodies = self.stored_bodies()
         packed = np.flatnonzero(self._head["sys_flag"] & COMPRESSED)
@@ -331,7 +333,7 @@ class Records:
         return arrays.replaced(bodies, packed, arrays.optional_strings(unpacked, pa.binary()))
 
     def skip_corrupt(self) -> None:
-        """Drop the records whose bodies cannot be unpacked; before any other column is built.
+        """Drop the records whose bodies cannot be unpacked. Must be called before any other column is made.
 
         Raises:
             BodiesTooLarge: see `bodies`.
@@ -348,11 +350,11 @@ class Records:
         return arrays.times(self.store_stamps())
 
     def born_hosts(self) -> Array:
-        """Addresses of the producers."""
+        """Return the addresses of the producers."""
         return self._hosts(self._born, self._stored_at)
 
     def store_hosts(self) -> Array:
-        """Addresses of the brokers."""
+        """Return the addresses of the brokers."""
         return self._hosts(self._store, self._body - _TAIL.itemsize)
 
     def _hosts(self, starts: Ints, ends: Ints) -> Array:
@@ -361,7 +363,7 @@ class Records:
         return arrays.strings(texts, pa.string()).take(arrays.slots(rows))
 
     def message_ids(self) -> Array:
-        """The unique keys; offset ids for messages without one."""
+        """Return the unique keys, and offset ids for messages without a unique key."""
         ids = self.pairs.column(names.UNIQ_KEY)
         if not ids.null_count:
             return ids
@@ -375,7 +377,7 @@ class Records:
         return arrays.replaced(ids, missing, arrays.strings(made, pa.string()))
 
     def fixed(self, name: str) -> Ints:
-        """A fixed-width field, as NumPy array in the machine's byte order."""
+        """Return a fixed-width field, as NumPy array in the machine's byte order."""
         values = self._tail[name] if name in (_TAIL.names or ()) else self._head[name]
         return values.astype(values.dtype.newbyteorder("="))
 
@@ -399,19 +401,19 @@ def to_batch(
     """Return the records of a buffer as one batch.
 
     Args:
-        buffer: what pulls brought: whole records, one behind the other, in one piece or several.
-        queue: where they are from.
+        buffer: whole records from pulls, back to back, in one piece or several.
+        queue: the queue of the records.
         schema: names and types of the batch.
         columns: the column of the row schema behind each field of `schema`.
         start: first offset wanted; earlier records are dropped.
         end: offset after the last one wanted, None for no bound.
         tags: tags to keep; empty keeps all. Brokers compare hashes only, so the text is compared here.
-        compiled: makes batches of plain records, of this schema, these tags and these rules; None makes all of them
-            here.
-        rules: what becomes of values that no row can have.
+        compiled: makes batches of plain records, for the same schema, tags and rules; None makes all batches in this
+            module.
+        rules: rules for values that no row can have.
 
     Raises:
-        CorruptRecord: the bytes are no records, or a body cannot be unpacked and `rules` make that an error.
+        CorruptRecord: the bytes are not records, or a body cannot be unpacked and `rules` make that an error.
         BodiesTooLarge: the unpacked bodies exceed `BODIES_LIMIT`; `to_batches` returns several batches instead.
     """
     if compiled is not None and not is_light(queue.topic):
@@ -475,7 +477,7 @@ def _in_parts(
 def made_of(
     records: Records, schema: Schema, columns: tuple[str, ...], tags: frozenset[str] = frozenset()
 ) -> RecordBatch:
-    """Records as one batch; arguments and errors as of `to_batch`."""
+    """Return records as one batch. Arguments and errors are those of `to_batch`."""
     if tags:
         wanted = arrays.strings([tag.encode() for tag in sorted(tags)], pa.string())
         matching = arrays.contained(records.pairs.column(names.TAGS), wanted)

@@ -1,7 +1,7 @@
-"""Batches of plain records, made in compiled code: the short way to what `columns` makes of any.
+"""Batches of plain records, made in compiled code: a faster way to the same batches as `columns`.
 
-A batch with a record that is not plain (see `_rows`) is left to `columns`, as is everything where nothing was compiled,
-so what comes out is the same either way.
+`columns` makes each batch with a record that is not plain (see `_rows`), and all batches where no code was compiled.
+The results are equal.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CACHED: Final = 64
 
 
 class CompiledColumns:
-    """Makes batches of one schema.
+    """A maker of batches of one schema.
 
     Args:
         schema: names and types of the batches.
         columns: the column of the row schema behind each field.
-        tags: tags that all rows should have; empty for any. Who selected the records compared hashes only.
-        rules: what becomes of values that no row can have; records with such values are not plain.
+        tags: tags that rows may have; empty for any. The records were selected by the hash of the tag only.
+        rules: rules for values that no row can have. Records with such values are not plain.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CompiledColumns:
         self._schema = schema
         self._columns = columns
         self._kinds = dict(zip(columns, (field.type for field in schema), strict=True))
-        # BODY STRING takes a look at each body.
+        # A body column of type STRING would need a check of each body, so `columns` makes it.
         known = (
             len(self._kinds) == len(columns)
             and self._kinds.get("body") in (None, pa.binary())
@@ -59,13 +59,13 @@ class CompiledColumns:
     def walked(
         self, parts: Sequence[bytes | memoryview], queue: MessageQueue, low: int, high: int | None
     ) -> RecordBatch | None:
-        """Records whose queue offsets are in a range; None when one is not plain.
+        """Return the records whose queue offsets are in a range, or None if a record is not plain.
 
         Args:
-            parts: whole records, one behind the other in each.
-            queue: where they are from.
-            low: first offset wanted.
-            high: the one behind the last, None for no bound.
+            parts: each part holds whole records, back to back.
+            queue: the queue of the records.
+            low: the first offset.
+            high: the offset after the last one, None for no bound.
         """
         if self._fill is None:
             return None
@@ -77,15 +77,15 @@ class CompiledColumns:
     def placed(
         self, data: Any, starts: Ints, sizes: Ints, offsets: Ints, position: int, queue: MessageQueue
     ) -> RecordBatch | None:
-        """Records of a mapped file that are what their queue says; None when one is not plain, or another.
+        """Return the records of a mapped file; None if a record is not plain or does not match its unit.
 
         Args:
             data: the file.
-            starts: where each begins in it, int64 as the next two.
-            sizes: how long each is.
-            offsets: its queue offset.
-            position: where the file begins in the commit log.
-            queue: where they are from.
+            starts: the beginning of each record in the file, int64 like the next two.
+            sizes: size of each record in bytes.
+            offsets: queue offset of each record.
+            position: commit log offset of the file's beginning.
+            queue: the queue of the records.
         """
         if self._fill is None:
             return None
@@ -147,7 +147,7 @@ _MAKERS: Final[Mapping[str, Maker]] = {
 
 @lru_cache(_CACHED)
 def _repeated(value: str, kind: DataType, count: int) -> Array:
-    # A store does not say whose it is.
+    # The name is empty for a store, whose files do not contain the broker's name.
     return arrays.repeated(value.encode(), count, kind) if value else pa.nulls(count, kind)
 
 
@@ -161,4 +161,4 @@ _ALIKE: Final[Mapping[str, Callable[[MessageQueue, DataType, int], Array]]] = {
     "brokerName": lambda queue, kind, count: _repeated(queue.broker_name, kind, count),
     "queueId": lambda queue, kind, count: _numbers(queue.queue_id, kind, count),
 }
-"""What all rows of a batch have in common: made once, as each batch needs a part of it."""
+"""Columns with the same value in all rows of a batch. They are cached, because each batch needs a slice of them."""

@@ -1,4 +1,4 @@
-"""How each column of the row schema is made from records."""
+"""Makers of the columns of the row schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _body(records: Records, kind: DataType) -> Array:
 
 def _broker_name(records: Records, kind: DataType) -> Array:
     name = records.queue.broker_name
-    # A store does not say whose it is.
+    # The name is empty for a store, whose files do not contain the broker's name.
     return arrays.repeated(name.encode(), len(records), kind) if name else pa.nulls(len(records), kind)
 
 
@@ -33,7 +33,10 @@ def _queue_id(records: Records, kind: DataType) -> Array:
 
 
 def _key(records: Records, kind: DataType) -> Array:
-    """What Kafka's key is for: equal ones are in one queue, by the sharding key; else what a message is found by."""
+    """Return Kafka's key: the sharding key, or the message's keys if it has none.
+
+    Messages with the same sharding key are in one queue, as are Kafka's messages with the same key.
+    """
     both = arrays.function("coalesce")(records.pairs.column(names.SHARDING_KEY), records.pairs.column(names.KEYS))
     return both.cast(kind)
 
@@ -48,7 +51,7 @@ def _headers(records: Records, kind: DataType) -> Array:
 
 
 STORED: Final = 1
-"""Kafka's `timestampType` of a time that the broker has set."""
+"""Kafka's `timestampType` of a time that the broker set."""
 
 
 def _fixed(name: str) -> Maker:
@@ -76,4 +79,4 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "timestampType": lambda records, kind: arrays.integers(np.full(len(records), STORED, np.int32), kind),
     "headers": _headers,
 }
-"""How each column of the row schema is made."""
+"""The maker of each column of the row schema."""

@@ -1,4 +1,4 @@
-"""The properties of many messages at once (store.md §0.3)."""
+"""Decoding of the properties of many messages at once (store.md §0.3)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
 
 _COUNTED: Final = 8
-"""Names are counted, not sorted, while that takes no more numbers than this for each pair."""
+"""Maximum counters per pair. Above it, names are sorted instead of counted to find duplicates."""
 
 
 class PropertyColumns:
-    """Property strings cut into names and values.
+    """Property strings, split into names and values.
 
-    Malformed and empty pairs vanish, as in `wire.properties.decode_properties`.
+    Malformed and empty pairs are dropped, as in `wire.properties.decode_properties`.
 
     Args:
-        strings: one raw property string a message.
+        strings: one raw property string per message.
     """
 
     def __init__(self, strings: Array) -> None:
         self._messages = len(strings)
         raw, rows = arrays.content(strings)
         if len(raw) and (raw[rows[1:][np.diff(rows) > 0] - 1] != 2).any():
-            # Old brokers leave the last pair unterminated; an additional empty piece does no harm.
+            # Old brokers append no separator to the last pair. An additional empty piece has no effect.
             ending, nothing = (arrays.repeated(mark, self._messages, pa.binary()) for mark in (b"\x02", b""))
             joined = arrays.function("binary_join_element_wise")(strings, ending, nothing)
             raw, rows = arrays.content(joined)
@@ -37,12 +37,12 @@ class PropertyColumns:
         if not whole.all():
             starts, middles, ends = starts[whole], middles[whole], ends[whole]
         self._starts, self._middles, self._ends = starts, middles, ends
-        # One look-up a message, not one a pair.
+        # One search per message is cheaper than one per pair.
         self._first = np.searchsorted(starts, rows)
         self._rows = np.repeat(np.arange(self._messages), np.diff(self._first))
 
     def column(self, name: str) -> Array:
-        """The value of one property, null where a message has none; the last one wins."""
+        """Return the value of one property; null if a message does not have it. The last of several values counts."""
         wanted = name.encode()
         hits = np.flatnonzero(self._lengths == len(wanted))
         for place, letter in enumerate(wanted):
@@ -58,7 +58,7 @@ class PropertyColumns:
         return arrays.text(values.take(arrays.slots(found, found >= 0)))
 
     def maps(self, kind: DataType) -> Array:
-        """All properties as one map a message."""
+        """Return all properties as one map per message."""
         edges = np.empty(4 * len(self._starts), np.int32)
         for slot, values in enumerate((self._starts, self._middles, self._middles + 1, self._ends)):
             edges[slot::4] = values
@@ -73,7 +73,10 @@ class PropertyColumns:
         )
 
     def _distinct(self, edges: Ints) -> tuple[Ints, Array]:
-        """The pairs that count, and their names: of several with one name in a message only the last."""
+        """Return the valid pairs and their names.
+
+        If a message has several pairs of one name, only the last is valid.
+        """
         every = np.arange(len(self._starts))
         keys = arrays.cut(self._data(), edges, 4 * every)
         known, codes = arrays.encoded(keys)
@@ -95,7 +98,7 @@ class PropertyColumns:
 
 
 def _cut(raw: Ints) -> tuple[Ints, Ints, Ints]:
-    """Where each piece of property strings begins, has its first separator of name and value, and ends."""
+    """Return the start, the first separator of name and value, and the end of each piece of property strings."""
     marks = np.flatnonzero((raw == 1) | (raw == 2))
     middles, ends = marks[0::2], marks[1::2]
     if len(middles) == len(ends) and (raw[middles] == 1).all() and (raw[ends] == 2).all():

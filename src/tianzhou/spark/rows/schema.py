@@ -1,4 +1,4 @@
-"""The row a message becomes, under RocketMQ's names or under those of Spark's Kafka source."""
+"""The row of a message, under RocketMQ's names or under the names of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _TYPES: Final[dict[str, DataType]] = {
 COLUMNS: Final = tuple(_TYPES)
 PROPERTIES: Final = "properties"
 METADATA: Final = ("msgId", "bornHost", "storeHost", "reconsumeTimes", "sysFlag", "physicalOffset")
-"""Columns that few queries look at and that cost every one: they come by `includeMetadata` or by name."""
+"""Columns that few queries use and that slow down every query. `includeMetadata` or their names select them."""
 DEFAULT_COLUMNS: Final = tuple(name for name in COLUMNS if name not in (PROPERTIES, *METADATA))
-"""The row a query gets that asks for nothing (docs/adr/0023)."""
+"""The columns of a query without options for columns (docs/adr/0023)."""
 
 SLOWEST: Final = "slowestTimestamp"
 """Column of streams alone, the same in all rows of a micro-batch: the store time that all queues reach with it."""
@@ -67,63 +67,63 @@ _KAFKA_TYPES: Final[dict[str, DataType]] = {
 KAFKA_COLUMNS: Final = tuple(_KAFKA_TYPES)
 """The columns of Spark's Kafka source."""
 SAME: Final = {"value": "body", "partition": "queueId", "offset": "queueOffset", "timestamp": "storeTimestamp"}
-"""Kafka's columns that are columns of a message under another name."""
+"""Kafka's columns that equal a column of a message under another name."""
 _AS_TEXT: Final = frozenset({"body", "value", "key"})
 
 
 def row_schema(include_properties: bool = False, include_metadata: bool = False) -> StructType:
-    """The schema of a read without `.schema()`; with both arguments it has all `COLUMNS`.
+    """Return the schema of a read without `.schema()`. With both arguments it has all `COLUMNS`.
 
     Args:
-        include_properties: whether the map of all properties is among the columns.
-        include_metadata: whether `METADATA` is: id, hosts, deliveries, flags and place in the log.
+        include_properties: whether to include the map of all properties.
+        include_metadata: whether to include `METADATA`: id, hosts, deliveries, flags and commit log offset.
     """
     left_out = {*(() if include_properties else (PROPERTIES,)), *(() if include_metadata else METADATA)}
     return StructType([StructField(name, kind) for name, kind in _TYPES.items() if name not in left_out])
 
 
 def kafka_schema(include_headers: bool = False) -> StructType:
-    """The schema of Spark's Kafka source, with `headers` or without."""
+    """Return the schema of Spark's Kafka source, with or without `headers`."""
     return StructType(
         [StructField(name, kind) for name, kind in _KAFKA_TYPES.items() if include_headers or name != "headers"]
     )
 
 
 class Chosen(Protocol):
-    """What options say of the row; see `ReadOptions`."""
+    """Options that determine the row, see `ReadOptions`."""
 
     @property
     def kafka_columns(self) -> bool:
-        """Whether it is that of Spark's Kafka source."""
+        """Whether the row has the columns of Spark's Kafka source."""
 
     @property
     def include_headers(self) -> bool:
-        """Whether that one has the column `headers`."""
+        """Whether a row with Kafka's columns has the column `headers`."""
 
     @property
     def include_properties(self) -> bool:
-        """Whether it has the column `properties`."""
+        """Whether the row has the column `properties`."""
 
     @property
     def include_metadata(self) -> bool:
-        """Whether it has `METADATA`."""
+        """Whether the row has the columns of `METADATA`."""
 
 
 def schema_of(options: Chosen) -> StructType:
-    """The schema that `columns`, `includeHeaders`, `includeProperties` and `includeMetadata` ask for."""
+    """Return the schema for `columns`, `includeHeaders`, `includeProperties` and `includeMetadata`."""
     if options.kafka_columns:
         return kafka_schema(options.include_headers)
     return row_schema(options.include_properties, options.include_metadata)
 
 
 def with_slowest(schema: StructType) -> StructType:
-    """Return a schema with the columns `slowestTimestamp` and `slowestBefore` behind the others."""
+    """Return a schema with the columns `slowestTimestamp` and `slowestBefore` appended."""
     more = [StructField(name, TimestampType()) for name in (SLOWEST, SLOWEST_BEFORE)]
     return StructType([*schema.fields, *more])
 
 
 def without_slowest(schema: StructType) -> tuple[StructType, dict[int, str]]:
-    """Return a schema without the columns `slowestTimestamp` and `slowestBefore`, and which of them is at which place.
+    """Return a schema without the columns `slowestTimestamp` and `slowestBefore`, and their names by index.
 
     Raises:
         ConfigError: one of the columns has another type.
@@ -138,13 +138,13 @@ def without_slowest(schema: StructType) -> tuple[StructType, dict[int, str]]:
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The column of a message behind each field of a schema given to `.schema()`.
+    """Return the column of a message behind each field of a schema given to `.schema()`.
 
-    Any subset in any order will do, of RocketMQ's names and of Kafka's; names are compared without case, and `body`,
-    `value` and `key` may be STRING.
+    The schema may have any subset of RocketMQ's and Kafka's names, in any order. Names are compared without case.
+    `body`, `value` and `key` may be STRING.
 
     Raises:
-        ConfigError: there is no such column, or it has another type; names the column and what is there.
+        ConfigError: a column does not exist or has another type. The error contains the column and the valid ones.
     """
     types = {**_TYPES, **_KAFKA_TYPES}
     by_lower = {name.lower(): name for name in types}
@@ -158,7 +158,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
                 f"{', '.join(name for name in _KAFKA_TYPES if name not in _TYPES)}"
             )
         allowed = [types[name], *([StringType()] if name in _AS_TEXT else [])]
-        # Compared as text: whether a map's values may be null makes no difference to what is delivered.
+        # Compare as text, because it does not matter whether a map's values may be null.
         kind, expected = field.dataType.simpleString(), [one.simpleString() for one in allowed]
         if kind not in expected:
             raise ConfigError(
@@ -169,7 +169,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema Spark compares batches with: equal in every respect, or the query fails."""
+    """Return the Arrow schema that Spark expects of batches. Any difference fails the query."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,4 +1,4 @@
-"""The whole row of a message as Arrow has it, for those who do without PySpark, which takes half a second to import."""
+"""The whole row of a message as Arrow schema, for code that does not import PySpark, which takes half a second."""
 
 from __future__ import annotations
 

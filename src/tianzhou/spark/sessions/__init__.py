@@ -1,1 +1,1 @@
-"""Spark sessions: which Java, which workers, where they run."""
+"""Spark sessions: the Java runtime, the workers and the settings."""

@@ -1,10 +1,13 @@
-"""The process that forks Spark's Python workers, where one machine runs the whole session.
+"""The process that forks Spark's Python workers, for sessions that run on one machine.
 
-It is PySpark's own (`spark.python.daemon.module` names this one) but for three things. A worker whose reader went away,
-as behind `take` or at the end of a session, ends without a word: Spark has closed the connection on purpose. What each
-worker imports is imported once, before the fork, from the PySpark that is installed, and not from the archive that
-Spark puts before it, whose modules every process would compile. And behind each task a worker looks for garbage among
-what came since its first one, not among all that it has imported, which takes longer than a small micro-batch's rows.
+It is PySpark's own daemon with three changes (`spark.python.daemon.module` names this module).
+
+- A worker whose reader disconnected, as after `take` or at the end of a session, prints no traceback. Spark closes
+  these connections on purpose.
+- The modules that each worker needs are imported once before the fork, from the installed PySpark. PySpark's archive,
+  which Spark puts first in the path, would make every process compile the modules.
+- After each task a worker collects garbage only among objects made since its first task. A full collection over all
+  imported modules takes longer than the rows of a small micro-batch.
 """
 
 from __future__ import annotations
@@ -19,25 +22,25 @@ from types import SimpleNamespace
 from typing import Any
 
 GONE = (BrokenPipeError, ConnectionResetError)
-"""What a worker meets whose reader went away."""
+"""Errors in a worker whose reader disconnected."""
 FOR_WORKERS = ("pyspark.worker", "tianzhou.spark.connections")
-"""What every worker needs and begins no thread, as importing pyarrow and numpy does: threads do not outlive a fork."""
+"""Modules that every worker imports. pyarrow and numpy are missing: they start threads, which do not survive a fork."""
 ARCHIVE = os.path.join("pyspark", "python", "lib", "pyspark.zip")  # noqa: PTH118 - as it stands in sys.path
 
 
 def without_archive(path: Sequence[str]) -> list[str]:
-    """Where to import from, without PySpark's archive where the same PySpark lies there as files.
+    """Return an import path without PySpark's archive, if the path contains the same PySpark as files.
 
     Args:
         path: `sys.path`.
     """
-    # An environment may lie behind a link, which Spark follows and Python does not.
+    # An environment may be behind a symbolic link, which Spark resolves and Python does not.
     installed = {os.path.realpath(os.path.join(entry, ARCHIVE)) for entry in path}  # noqa: PTH118
     return [entry for entry in path if os.path.realpath(entry) not in installed]
 
 
 def unless_gone(tell: Callable[..., None]) -> Callable[..., None]:
-    """A way to tell of the error being handled that says nothing when the reader went away.
+    """Return a reporter that reports the current exception, unless the reader has disconnected.
 
     Args:
         tell: reports an error.
@@ -51,7 +54,10 @@ def unless_gone(tell: Callable[..., None]) -> Callable[..., None]:
 
 
 def collecting_new() -> Callable[[], None]:
-    """A collection of garbage that no longer looks at what its first call has left: modules, above all."""
+    """Return a function that collects garbage.
+
+    Its first call freezes the surviving objects, mostly modules, so that later calls skip them.
+    """
     settled = False
 
     def collect() -> None:
@@ -65,10 +71,10 @@ def collecting_new() -> Callable[[], None]:
 
 
 def quieten(daemon: Any) -> None:
-    """Have a daemon's module, in this process, say nothing of workers whose reader went away, and collect less.
+    """Patch a daemon's module in this process: report no disconnected readers, and collect less garbage.
 
     Args:
-        daemon: the module `pyspark.daemon`, whatever name it was run by.
+        daemon: the module `pyspark.daemon`, also when it runs as `__main__`.
     """
     daemon.gc = SimpleNamespace(collect=collecting_new(), freeze=gc.freeze, enable=gc.enable, disable=gc.disable)
     daemon.traceback = SimpleNamespace(print_exc=unless_gone(traceback.print_exc), format_exc=traceback.format_exc)
@@ -76,7 +82,7 @@ def quieten(daemon: Any) -> None:
 
 
 def quieten_own() -> None:
-    """The same for the daemon that forked this process, if it is such a worker of PySpark's own."""
+    """Patch the daemon that forked this process, if this process is a worker of PySpark's own daemon."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name == "pyspark.daemon":

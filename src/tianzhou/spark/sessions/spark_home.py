@@ -1,8 +1,9 @@
 """A SPARK_HOME without PySpark's archive, for sessions of one machine.
 
-Spark puts the archive below its home before all else that its Python processes import from. A session's first stream
-starts six of them, each further one another, and each compiles PySpark's modules anew, since nothing is kept of what
-comes out of an archive. Without it they import the same PySpark from where it is installed, compiled once.
+Spark puts the archive before all other entries of the import path of its Python processes. A session's first stream
+starts six processes and each later stream another one. Each of them compiles PySpark's modules again, because Python
+does not store the bytecode of modules in an archive. Without the archive they import the installed PySpark, whose
+bytecode is stored.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 VARIABLE: Final = "SPARK_HOME"
 LEFT_OUT: Final = "python"
-"""The folder with the archive."""
+"""The folder that contains the archive."""
 _INTERPRETERS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def installed_home() -> Path | None:
-    """The home inside the PySpark that is installed; None where there is none with an archive."""
+    """Return the home inside the installed PySpark; None if there is none with an archive."""
     spec = find_spec("pyspark")
     home = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
     if home is None or not (home / "bin" / "spark-submit").is_file() or not (home / "jars").is_dir():
@@ -41,11 +42,11 @@ def installed_home() -> Path | None:
 def is_found_without(home: Path, environ: Mapping[str, str], conf: Mapping[str, str]) -> bool:
     """Whether the processes of a session find PySpark without the archive.
 
-    They do when they run this interpreter and PySpark lies where it looks by itself, or where PYTHONPATH says. Who has
-    named a home of his own keeps it.
+    They do if they run this interpreter and PySpark is in its site packages or in PYTHONPATH. A SPARK_HOME that the
+    user set is not replaced.
 
     Args:
-        home: of `installed_home`.
+        home: the home of `installed_home`.
         environ: the environment of the processes.
         conf: the session's settings.
     """
@@ -59,14 +60,14 @@ def is_found_without(home: Path, environ: Mapping[str, str], conf: Mapping[str, 
 
 
 def lay(home: Path, cache: Path) -> Path:
-    """Lay a home of links to all parts of another but its Python; one that stands is used again.
+    """Create a home of links to all parts of another home except its Python. An existing one is reused.
 
     Args:
-        home: the whole one.
-        cache: where to lay it; made when missing, and used only where nobody else can have put anything.
+        home: the complete home.
+        cache: parent folder; created if missing, and used only if no other user can have written into it.
 
     Raises:
-        OSError: it cannot be laid there.
+        OSError: the home cannot be created.
     """
     parts = {
         part.name: str(part)
@@ -88,9 +89,9 @@ def lay(home: Path, cache: Path) -> Path:
 
 @contextlib.contextmanager
 def without_archive(environ: MutableMapping[str, str], conf: Mapping[str, str]) -> Iterator[None]:
-    """Within it, a JVM that is started gets such a home, where its processes do not need the archive.
+    """Start a JVM within this context with such a home, if its processes do not need the archive.
 
-    Other programs that are started later have the environment that was there before.
+    Later processes get the earlier environment again.
 
     Args:
         environ: the environment that the JVM inherits.

@@ -1,7 +1,7 @@
-"""Writers that are found from every thread.
+"""Activation of a session in the thread of its writers, so that they find their format in every thread.
 
-Spark looks for a writer's format in the session that is active in the thread of the JVM that serves the Python thread.
-In the thread that made the session it is; in any other none is, and `save` and `start` find no `format("tianzhou")`.
+Spark looks up a writer's format in the active session of the JVM thread that serves the Python thread. Only the thread
+that made the session has an active session. In any other thread `save` and `start` would not find `format("tianzhou")`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OURS = "tianzhou"
-"""How the names of our formats begin."""
+"""Prefix of the names of this package's formats."""
 
 
 def activate(spark: SparkSession) -> None:
-    """Make a session the active one of the calling thread, so that its writers find `format("tianzhou")`.
+    """Activate a session in the calling thread, so that its writers find `format("tianzhou")`.
 
-    A session of `session()` needs no call. One on a Spark Connect server has no threads here, and is left alone.
+    Sessions of `session()` do not need this call. It does nothing for a session on a Spark Connect server, which has no
+    threads in this process.
 
     Args:
         spark: the session.
@@ -31,7 +32,7 @@ def activate(spark: SparkSession) -> None:
 
 
 def find_from_every_thread() -> None:
-    """Have writers of this process activate their own session when their format is one of ours."""
+    """Patch the writers of this process: a writer activates its own session if its format is one of this package's."""
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 

@@ -1,7 +1,7 @@
-"""What a first query of a session waits for, begun beforehand: Spark's Python processes, and what they import.
+"""Warm-up of a session before its first query: starts Spark's Python processes, which import their modules.
 
-Spark starts one process to find data sources, one to make them, one to plan a read and one for tasks, each when it is
-first needed, one behind the other.
+Spark starts one process to find data sources, one to make them, one to plan a read and one for tasks. It starts each at
+its first use, one after another.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ READERS, COLUMNS = "tianzhou.spark.source.readers", "tianzhou.spark.rows.columns
 
 
 class Nothing(Pickled, DataSourceReader):
-    """Reads nothing, with all that a reader of topics needs."""
+    """A reader of no rows, with all modules that a reader of topics needs."""
 
     def partitions(self) -> list[InputPartition]:
-        """One task."""
+        """Return one task."""
         import_module(READERS)
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """No rows."""
+        """Return no rows."""
         import_module(READERS)
         import_module(COLUMNS)
         yield from ()
 
 
 class WarmUp(Pickled, DataSource):
-    """`format("tianzhou_warm_up")`: a table without rows."""
+    """A data source for `format("tianzhou_warm_up")`: a table without rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,16 +50,16 @@ class WarmUp(Pickled, DataSource):
         return "tianzhou_warm_up"
 
     def schema(self) -> str:
-        """One column, which no row has."""
+        """Return one column. No row has it."""
         return "body BINARY"
 
     def reader(self, schema: StructType) -> Nothing:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         return Nothing()
 
 
 def begin(spark: SparkSession) -> threading.Thread:
-    """Have Spark's Python processes started in the background.
+    """Start Spark's Python processes in the background. Return the thread that does it.
 
     Args:
         spark: the session.
@@ -73,5 +73,5 @@ def _warm_up(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(WarmUp)
         spark.read.format(WarmUp.name()).load().collect()
-    except Exception as error:  # noqa: BLE001 - a session that ends meanwhile, and whatever the first query will tell
+    except Exception as error:  # noqa: BLE001 - the session may end meanwhile; the first query reports other errors
         logger.debug("the first query will be slower: %s", error)

@@ -1,8 +1,8 @@
-"""Exactly once: tasks stage their rows, the driver has the batch decided (docs/adr/0006).
+"""Exactly-once writes: tasks stage their rows, and the driver lets a coordinator decide the batch (docs/adr/0006).
 
-A task learns first whether its batch was decided in an earlier run of the query, and then does nothing. What it stages
-is seen by nobody. The driver asks the coordinator for the decision and has it published; whatever is repeated, by Spark
-or after a death, finds the decision that stands.
+A task first asks whether its batch was decided in an earlier run of the query, and then does nothing. Consumers do not
+see staged rows. The driver requests the decision from the coordinator and lets it be published. Every repetition, by
+Spark or after a crash, finds the same decision.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _log = logging.getLogger(__name__)
 
 ROWS_AT_ONCE: Final = 2_048
 BATCH_PREFIX: Final = "batch:"
-"""What the name of a batch write's key begins with, which no query's id does."""
+"""Prefix of the key of a batch write. No query's id has it."""
 
 Connect = Callable[[WriteOptions], tuple[connections.SparkProcess, Staging]]
 
 
 class BatchName(NamedTuple):
-    """What a batch is known by, in this run of the query and the next."""
+    """The name of a batch. It is the same in each run of the query."""
 
     writer: str
     number: int
@@ -46,15 +46,15 @@ class BatchName(NamedTuple):
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task reports.
+    """A task's message to the driver.
 
     Attributes:
-        rows: how many it has staged.
+        rows: number of rows that the task has staged.
         writer: the query, or the key of a batch write.
         batch: number of the batch.
-        coordinator: the broker that decides.
-        attempt: name of the attempt; empty when the batch was decided before.
-        units: how many units are at which broker.
+        coordinator: the broker that decides the batch.
+        attempt: name of the attempt; empty if the batch was decided before.
+        units: number of units at each broker.
     """
 
     rows: int
@@ -66,7 +66,7 @@ class Staged(WriterCommitMessage):
 
 
 class BatchNotWritten(TianzhouError):
-    """A batch could not be decided; nothing of it is visible, or what is decided of it becomes visible later."""
+    """A batch could not be decided. None of it is visible, or the part that is decided becomes visible later."""
 
 
 def stage(
@@ -83,10 +83,10 @@ def stage(
         rows: the messages.
         name: the batch.
         partition: number of the task's partition, for messages.
-        connect: gives the process's way to the brokers.
+        connect: returns the process's client.
 
     Raises:
-        RowNotSent: a row cannot be staged; names it.
+        RowNotSent: a row cannot be staged. The error contains its number.
         CannotStage: a broker cannot write exactly once.
     """
     process, staging = connect(options)
@@ -119,7 +119,10 @@ def stage(
 async def _placed(
     staging: Staging, rows: Sequence[OutgoingMessage], keys: KeyQueues, wait_ms: int
 ) -> list[tuple[Message, MessageQueue | int | Origin | None]]:
-    """Rows with the queues they belong to; while the broker of a sharding key's queue is away, it is waited for."""
+    """Return rows with their queues.
+
+    Rows with a sharding key whose broker is away wait for it, `wait_ms` at most.
+    """
     until_s = time.monotonic() + wait_ms / 1000
     placed: list[tuple[Message, MessageQueue | int | Origin | None]] = []
     for row in rows:
@@ -140,16 +143,16 @@ async def _placed(
 def commit(
     options: WriteOptions, messages: Sequence[WriterCommitMessage | None], connect: Connect = connections.staging
 ) -> None:
-    """Have a batch decided and published.
+    """Decide a batch and publish it.
 
     Args:
         options: the sink's options.
-        messages: what the tasks reported.
-        connect: gives the process's way to the brokers.
+        messages: messages of the tasks.
+        connect: returns the process's client.
 
     Raises:
         BatchNotWritten: the tasks or the coordinator contradict each other.
-        BrokerError: a broker refuses.
+        BrokerError: a broker rejects a request.
     """
     staged = _staged(messages)
     if not staged:
@@ -157,7 +160,7 @@ def commit(
     process, staging = connect(options)
     wanted = _decision(staged)
     if not all(message.attempt for message in staged):
-        # Some tasks have staged nothing because the batch was decided; it must have been.
+        # Some tasks have staged no rows because the batch was decided. Check that it was.
         state = process.run(staging.state(wanted.coordinator, wanted.writer))
         if state.decided < wanted.batch:
             raise BatchNotWritten(
@@ -172,9 +175,9 @@ def commit(
 
 
 def _warn_of_old(batch: BatchDecision, decided: int) -> None:
-    """Warn of a batch that writes nothing because a later one is decided: numbers begin anew with a new checkpoint.
+    """Log a warning for a batch that writes nothing because a later batch is decided.
 
-    The last batch again is what a repetition looks like, and no warning.
+    The numbers start again with a new checkpoint. A repetition of the last batch is normal and logs nothing.
     """
     key = batch.writer.removeprefix(BATCH_PREFIX)
     cause = (
@@ -192,12 +195,12 @@ def _warn_of_old(batch: BatchDecision, decided: int) -> None:
 def abort(
     options: WriteOptions, messages: Sequence[WriterCommitMessage | None], connect: Connect = connections.staging
 ) -> None:
-    """Give up what was staged, unless it was decided: then the next run of the batch finds the decision.
+    """Discard the staged rows, unless the batch was decided. In that case its next run finds the decision.
 
     Args:
         options: the sink's options.
-        messages: what the tasks reported that got so far.
-        connect: gives the process's way to the brokers.
+        messages: messages of the tasks that finished.
+        connect: returns the process's client.
     """
     attempts = [message for message in _staged(messages) if message.attempt]
     if not attempts:

@@ -1,8 +1,8 @@
-"""The queue of a sharding key, which stays the same while a broker is away.
+"""The queue of a sharding key, which does not change while a broker is away.
 
-Name servers leave out the queues of a broker that is away, and among fewer queues a key comes to another one, in the
-middle of its rows. So the queues of a topic are remembered: those of a broker that has none of them now are away, and
-what belongs there has to wait. A broker that has others of the topic has lost this one for good.
+Name servers omit the queues of a broker that is away. With fewer queues, later rows of a key would go to another queue.
+So this module remembers the queues of a topic. If a broker has none of them in the current route, it is away, and the
+rows of its queues must wait. If a broker has other queues of the topic, it has lost the missing queue for good.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tianzhou.model import Message, MessageQueue
 from tianzhou.spark.sink.options import WriteOptions
 
 AGAIN_S: Final = 0.2
-"""Seconds until rows whose broker is away are tried again."""
+"""Seconds until rows whose broker is away are sent again."""
 
 
 class QueueAway(RemotingError):
-    """The queue of a sharding key is at a broker that is away; the row waits for it."""
+    """The queue of a sharding key is at a broker that is away. The row must wait for it."""
 
 
 class KeyQueues:
-    """Which queue each sharding key of a process's rows belongs to.
+    """The queue of each sharding key of a process's rows.
 
     Args:
-        brokers: the brokers that keys are divided among; empty for all that were ever seen.
+        brokers: the brokers among which keys are divided; empty for all that were ever seen.
     """
 
     def __init__(self, brokers: frozenset[str] = frozenset()) -> None:
@@ -36,18 +36,18 @@ class KeyQueues:
         self._known: dict[str, list[MessageQueue]] = {}
 
     def knows(self, topic: str) -> bool:
-        """Whether the topic had queues before."""
+        """Whether the topic had queues in an earlier route."""
         return topic in self._known
 
     def choose(self, message: Message, there: Sequence[MessageQueue]) -> MessageQueue:
-        """The queue of a message's sharding key.
+        """Return the queue of a message's sharding key.
 
         Args:
             message: a message with a sharding key.
-            there: the queues of its topic that can be written now; empty while all its brokers are away.
+            there: the writable queues of its topic; empty while all its brokers are away.
 
         Raises:
-            QueueAway: the queue, or a broker that was named, is not there now.
+            QueueAway: the queue, or a broker of the option, is away.
         """
         topic = message.topic
         serving = {queue.broker_name for queue in there}
@@ -72,7 +72,7 @@ class KeyQueues:
 
 
 def queues_of_keys(options: WriteOptions) -> KeyQueues:
-    """Where sharding keys belong, for all tasks of this process: those of a later batch may find a broker away."""
+    """Return the queues of sharding keys, shared by all tasks of this process: a later batch may find a broker away."""
     return _of_process(options.namesrv_addr, options.namespace, options.sharding_brokers)
 
 

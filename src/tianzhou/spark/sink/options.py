@@ -1,6 +1,6 @@
 """The options of the sink, read and checked. Pure.
 
-The source's are in `read_options`; how they are parsed, in `option_values`.
+The source's options are in `read_options`, the parser in `option_values`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class WriteOptions(ServerOptions):
 
     Attributes:
         topic: the topic of rows without a `topic` column or with null in it; None when every row has one.
-        producer_group: the group to send as.
-        send_timeout_ms: how long one send may take, retries included.
-        sharding_wait_ms: how long rows with a sharding key wait for the broker of their queue.
+        producer_group: the producer group.
+        send_timeout_ms: maximum time in ms of one send, including retries.
+        sharding_wait_ms: maximum time in ms that rows with a sharding key wait for the broker of their queue.
         sharding_brokers: the brokers that sharding keys are divided among; empty for all.
-        exactly_once: whether rows are staged and become visible with their batch, once.
-        batch_key: what a batch write is known by, so that a repetition of it does nothing; None without one.
-        batch_number: which of the batches of that key it is; they are written in ascending order.
-        max_messages_per_second: most messages each task sends in a second; None for no bound.
+        exactly_once: whether rows are staged and become visible once, together with their batch.
+        batch_key: key of a batch write, so that a repetition of it does nothing; None without a key.
+        batch_number: number of the batch. The batches of a key are written in ascending order.
+        max_messages_per_second: maximum messages that each task sends per second; None for no limit.
     """
 
     topic: str | None = option("topic", f"a topic: {NAME_RULE}", values.name, None)
@@ -98,11 +98,11 @@ def parse_write(options: Mapping[str, str], has_topic_column: bool, *, stream: b
 
     Args:
         options: as written; names in any case.
-        has_topic_column: whether the rows name their topic, so that the option is not needed.
-        stream: whether a stream is written, whose batches have names already.
+        has_topic_column: whether the rows have a column of topics, so that the option is not needed.
+        stream: whether the query is a stream. The batches of a stream have names already.
 
     Raises:
-        ConfigError: an option is missing, unknown, malformed, or does not go with another.
+        ConfigError: an option is missing, unknown, malformed, or contradicts another option.
     """
     raw = RawOptions(options, WriteOptions, STREAM if stream else BATCH)
     raw.need("namesrvAddr")

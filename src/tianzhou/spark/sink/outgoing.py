@@ -1,4 +1,4 @@
-"""A row on its way to a topic, and the error that names it."""
+"""The message of a row, and the error for a row."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from tianzhou.model import Message, names
 from tianzhou.model.timestamps import RAW_TIMES
 
 STORED_BY: Final = frozenset({names.UNIQ_KEY, names.MSG_REGION})
-"""Properties that no user sets: where one is, the properties are those of a message that was read."""
+"""Properties that only the system sets. A row with one of them has the properties of a message that was read."""
 
 
 class RowNotSent(TianzhouError):
     """A row could not be made a message, or its message was not acknowledged.
 
-    At least once, what went before it was sent; exactly once, nothing of the batch will be seen.
+    With at-least-once delivery the rows before it were sent. With exactly-once delivery no row of the batch becomes
+    visible.
     """
 
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """A message, and the queue a row wants it in."""
+    """A message, and the queue for which a row asks."""
 
     message: Message
     queue_id: int | Origin | None
@@ -41,21 +42,21 @@ def message_of(
     key: str | None = None,
     properties: Mapping[str, str],
 ) -> Message:
-    """A row's message.
+    """Return a row's message.
 
-    Keys, tag and sharding key may be in the properties as well, where the source has them: what no column says is taken
-    from there. Of a message that was read, all else that belongs to the system tells of its former life (its id, its
-    delay, its transaction, who waited for a reply) and stays behind.
+    Keys, tag and sharding key may also be in the properties, as in rows of the source. A value that no column has is
+    taken from the properties. If the row is a message that was read, all other system properties describe the earlier
+    message (its id, delay, transaction, reply client) and are left out.
 
     Args:
-        topic: where it goes.
-        body: its payload.
-        keys: the column's; empty for none.
-        tags: the column's.
-        sharding_key: the column's.
-        delay_level: the column's; 0 for none.
-        key: Kafka's column: the sharding key and the key, where nothing else says them.
-        properties: the column's.
+        topic: the target topic.
+        body: the payload.
+        keys: value of the column; empty for none.
+        tags: value of the column.
+        sharding_key: value of the column.
+        delay_level: value of the column; 0 for none.
+        key: value of Kafka's column: the sharding key and the keys, if no other column or property has them.
+        properties: value of the column.
 
     Raises:
         ClientError: a property and a column contradict each other.
@@ -93,12 +94,12 @@ def message_of(
 
 
 def not_sent(index: int, partition: int, error: BaseException) -> RowNotSent:
-    """The error for a row.
+    """Return the error for a row.
 
     Args:
-        index: which row of the task, from 0.
+        index: number of the row in the task, from 0.
         partition: the task's partition.
-        error: why.
+        error: the cause.
     """
     result = RowNotSent(f"row {index} of partition {partition}: {error}")
     result.__cause__ = error

@@ -1,14 +1,14 @@
-"""When a task may send: `maxMessagesPerSecond`. Pure.
+"""The send rate of a task: `maxMessagesPerSecond`. Pure.
 
-A message is stored at some moment between its sending and its acknowledgement. So that brokers store no more than the
-bound in *any* second, also when acknowledgements are late and come together, two rules hold:
+A message is stored at some moment between its sending and its acknowledgement. Two rules ensure that brokers store no
+more than the limit in *any* second, also if acknowledgements are late and arrive together:
 
-- Slices are sent evenly, each no sooner than the one before has had its time.
-- What was sent in slices that may have been stored within the last second is at most a second's worth. A slice that
-  is sent then makes it one slice more.
+- Slices are sent evenly: each waits until the time of the slice before it is over.
+- The slices that may have been stored within the last second contain at most a second's worth of messages. The next
+  slice is sent on top of them.
 
-So at most `per_second` messages and one slice are stored in a second. A task that ends waits until the next may
-begin without knowing anything of it (`rest_s`): tasks of a query share no memory.
+So at most `per_second` messages and one slice are stored in a second. At its end a task waits until the next task may
+begin without any knowledge of it (`rest_s`), because the tasks of a query share no memory.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ SLICES_PER_SECOND: Final = 10
 
 
 class SinkSendRate:
-    """Says how long to wait before a slice of messages, and at the end.
+    """A calculator of the waits before each slice of messages and at the end of the task.
 
     Args:
-        per_second: most messages in a second, 1 or more.
-        most: longest slice there may be.
+        per_second: maximum messages in a second, 1 or more.
+        most: maximum messages in a slice.
 
     Attributes:
-        slice: how many messages to send at once.
+        slice: number of messages to send at once.
     """
 
     def __init__(self, per_second: int, most: int) -> None:
         self.slice: Final = min(max(1, per_second // SLICES_PER_SECOND), most)
         self._per_second = per_second
         self._due_s: float | None = None
-        # Of slices that may have been stored within the last second: when they were acknowledged, how long that took,
-        # and how many messages they have.
+        # For each slice that may have been stored within the last second: the time of its acknowledgement, the seconds
+        # from its sending to its acknowledgement, and its number of messages.
         self._recent: deque[tuple[float, float, int]] = deque()
         self._count = 0
 
     def wait_s(self, now_s: float) -> float:
-        """How long to wait before the next slice, seconds.
+        """Return the seconds to wait before the next slice.
 
         Args:
-            now_s: the time, of a clock that only goes forward.
+            now_s: the time of a monotonic clock.
         """
         at = now_s if self._due_s is None else max(now_s, self._due_s)
         count = self._count
         for acknowledged_s, _, messages in self._recent:
-            # Those that are over by then count no longer; as many more as needed have to be.
+            # Slices older than a second do not count. Wait until enough of the others are a second old.
             if acknowledged_s + 1 > at:
                 if count <= self._per_second:
                     break
@@ -57,12 +57,12 @@ class SinkSendRate:
         return at - now_s
 
     def sent(self, messages: int, began_s: float, ended_s: float) -> None:
-        """A slice was sent.
+        """Record that a slice was sent.
 
         Args:
-            messages: how many, at most `slice`.
-            began_s: when nothing of it was sent yet.
-            ended_s: when all of it was acknowledged, or given up.
+            messages: number of messages, at most `slice`.
+            began_s: time before the first message was sent.
+            ended_s: time when all messages were acknowledged or had failed.
         """
         self._due_s = began_s + messages / self._per_second
         while self._recent and self._recent[0][0] + 1 <= began_s:
@@ -71,13 +71,13 @@ class SinkSendRate:
         self._count += messages
 
     def rest_s(self, now_s: float) -> float:
-        """How long to wait at the end, seconds, so that another task may begin at once.
+        """Return the seconds to wait at the end, so that another task may begin immediately.
 
-        It counts from its own first slice on. What this one has sent may have been stored as late as its
-        acknowledgements came, which is how much later the other has to begin.
+        The other task counts from its own first slice. The messages of this task may have been stored as late as their
+        acknowledgements arrived, so the other task must begin that much later.
 
         Args:
-            now_s: the time.
+            now_s: the time of the same clock.
         """
         if self._due_s is None:
             return 0.0

@@ -1,7 +1,7 @@
 """Rows to messages: the sink of `format("tianzhou")`.
 
-At least once, a task sends its rows as they come and is done when all are acknowledged; a task that is run again sends
-its rows again. For exactly once see `exactly_once`.
+With at-least-once delivery a task sends its rows as they arrive and ends when all are acknowledged. A repeated task
+sends its rows again. For exactly-once delivery see `exactly_once`.
 """
 
 from __future__ import annotations
@@ -51,36 +51,36 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": _INTEGER,
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""Columns the sink understands, and their types; Kafka's names come last."""
+"""Columns of the sink and their types. Kafka's names come last."""
 KAFKA: Final[Mapping[str, str]] = {"value": "body", "partition": "queueId", "headers": "properties"}
-"""Kafka's names of the sink's columns, and RocketMQ's."""
+"""RocketMQ's name of each column that Kafka names differently."""
 BROKER: Final = "brokerName"
 OFFSETS: Final = ("queueOffset", "offset")
 AS_READ: Final = frozenset({"queueOffset", "bornTimestamp", "storeTimestamp"})
-"""Who has all of these has the source's row as it is, for no message is made of two of them."""
+"""Rows with all of these columns are unchanged rows of the source, because no message is made of two messages."""
 LEFT_BEHIND: Final = tuple(name for name in (*SOURCE_COLUMNS, *KAFKA_COLUMNS) if name not in COLUMNS)
-"""Columns of the source that tell of a message's former life."""
+"""Columns of the source that describe the earlier message. The sink ignores them."""
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Local properties by which a task knows its query and micro-batch."""
+"""Local properties from which a task reads its query and micro-batch."""
 SENDS_IN_FLIGHT: Final = 512
-"""Sends made in one turn of the loop share a write; more at once only cost memory."""
+"""Maximum sends in flight. Sends that start in one turn of the loop share a write. More sends only use more memory."""
 
 
 @dataclass
 class SentRows(WriterCommitMessage):
-    """What a task reports: how many rows it has sent."""
+    """A task's message to the driver: the number of rows that it has sent."""
 
     rows: int
 
 
 def check_columns(schema: StructType) -> dict[str, str]:
-    """The sink's column behind each column of the rows.
+    """Return the sink's column behind each column of the rows.
 
     Raises:
         ConfigError: a column is unknown or has a wrong type, there is not exactly one of `body` and `value`, or the
-            rows are messages as they were read and have no properties, which a copy would lose.
+            rows are unchanged rows of the source without the column `properties`, so that copies would lose properties.
     """
     by_lower = {name.lower(): name for name in (*LEFT_BEHIND, *COLUMNS)}
     result: dict[str, str] = {}
@@ -119,7 +119,7 @@ def check_columns(schema: StructType) -> dict[str, str]:
 
 
 def were_read(columns: Mapping[str, str]) -> bool:
-    """Whether rows are messages that were read: they have the offset of their former place.
+    """Whether rows are messages that were read: they have a column of queue offsets.
 
     Args:
         columns: see `check_columns`.
@@ -128,15 +128,15 @@ def were_read(columns: Mapping[str, str]) -> bool:
 
 
 def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | None) -> Iterator[OutgoingMessage]:
-    """The messages of a batch, in row order.
+    """Return the messages of a batch, in row order.
 
     Args:
         batch: the rows.
         columns: see `check_columns`.
-        topic: where rows without a topic go.
+        topic: topic of rows without a topic.
 
     Raises:
-        ClientError: a row cannot be a message.
+        ClientError: a row cannot be made a message.
     """
     read = were_read(columns)
     wanted = [*(name for name in COLUMNS if name not in KAFKA), BROKER]
@@ -166,7 +166,7 @@ def _to_message(
     key: bytes | str | None,
     brokerName: str | None,  # noqa: N803
 ) -> OutgoingMessage:
-    # The topic of a row that was read is where it comes from.
+    # In a row that was read, the column has the source's topic, so the option takes precedence.
     target = (option_topic or topic) if read else (topic or option_topic)
     if target is None:
         raise ClientError("topic is null, and there is no option topic to fall back to")
@@ -186,7 +186,7 @@ def _to_message(
 
 
 def _pairs(properties: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Names and values of the column `properties` or of Kafka's `headers`."""
+    """Return names and values of the column `properties` or of Kafka's `headers`."""
     for pair in properties:
         name, value = (pair["key"], pair["value"]) if isinstance(pair, dict) else pair
         if name is not None and value is not None:
@@ -223,23 +223,23 @@ async def _queues(producer: Producer, topic: str, keys: KeyQueues) -> list[Messa
 async def _send_all(
     producer: Producer, rows: Sequence[OutgoingMessage], keys: KeyQueues, wait_ms: int
 ) -> list[BaseException | None]:
-    """Send rows; those whose sharding key belongs to a broker that is away are sent again until it is back.
+    """Send rows. Rows with a sharding key whose broker is away are sent again until it is back.
 
     Args:
-        producer: sends them.
+        producer: the producer.
         rows: the rows, in order.
-        keys: where sharding keys belong.
-        wait_ms: how long to wait.
+        keys: the queues of sharding keys.
+        wait_ms: maximum time to wait, in ms.
 
     Returns:
-        Why each could not be sent, None where it was.
+        The error of each row that was not sent, None for each row that was.
     """
     results: list[Any] = await asyncio.gather(*(_send(producer, row, keys) for row in rows), return_exceptions=True)
     until_s = time.monotonic() + wait_ms / 1000
     while (held := held_back(rows, results)) and time.monotonic() < until_s:
         await asyncio.sleep(AGAIN_S)
         for topic in sorted({rows[index].message.topic for index in held}):
-            with contextlib.suppress(TianzhouError):  # the send says it
+            with contextlib.suppress(TianzhouError):  # The next send reports the error.
                 await producer.instance.refresh_route(wrap(producer.instance.namespace, topic))
         again = await asyncio.gather(*(_send(producer, rows[index], keys) for index in held), return_exceptions=True)
         for index, result in zip(held, again, strict=True):
@@ -248,16 +248,16 @@ async def _send_all(
 
 
 def held_back(rows: Sequence[OutgoingMessage], results: Sequence[Any]) -> list[int]:
-    """Which rows are worth sending again: of each sharding key from the first one on that found nobody, in order.
+    """Return the rows to send again: of each sharding key, all rows from the first that failed, in order.
 
-    A row that was acknowledged behind one that was not is sent again too, so that the last of each stand in order.
+    A row that was acknowledged after one that failed is sent again too, so that the last copies are in order.
 
     Args:
         rows: rows that were sent together.
-        results: for each, the error that it ended in, or anything else.
+        results: for each row the error of its send, or any other value.
 
     Returns:
-        Their indexes; none when one can never be sent.
+        Indexes of the rows; none if a row has an error that no retry can fix.
     """
     held: list[int] = []
     broken: set[tuple[str, str]] = set()
@@ -273,7 +273,7 @@ def held_back(rows: Sequence[OutgoingMessage], results: Sequence[Any]) -> list[i
 
 
 def _wait(process: connections.SparkProcess, left_s: Callable[[float], float]) -> None:
-    """Wait until nothing is left; timers and connections have their turn meanwhile, and may end a sleep a bit early."""
+    """Wait until `left_s` returns 0. The loop runs meanwhile. A sleep may end slightly early, so check again."""
     while (seconds := left_s(time.monotonic())) > 0:
         process.run(asyncio.sleep(seconds))
 
@@ -282,14 +282,14 @@ Connect = Callable[[WriteOptions], tuple[connections.SparkProcess, Producer]]
 
 
 class Sender:
-    """Writes the rows of a task; pickled into it, so it holds no connection.
+    """A sender of the rows of a task. It is pickled into the task, so it contains no connection.
 
     Args:
         options: the sink's options as written.
-        schema: the rows' schema.
-        overwrite: whether the mode is to replace what is there, which a topic cannot do.
-        connect: gives the process's producer.
-        stream: whether a stream is written.
+        schema: schema of the rows.
+        overwrite: whether the mode is to replace existing data, which a topic cannot do.
+        connect: returns the process's producer.
+        stream: whether the query is a stream.
 
     Attributes:
         options: the options.
@@ -321,7 +321,7 @@ class Sender:
             partition: number of the task's partition, for messages.
 
         Raises:
-            RowNotSent: a row cannot be sent; names it.
+            RowNotSent: a row cannot be sent. The error contains its number.
         """
         process, producer = self._connect(self.options)
         keys = queues_of_keys(self.options)
@@ -342,16 +342,17 @@ class Sender:
                         raise not_sent(index, partition, error)
                 sent += len(some)
         finally:
-            # Also when it fails: the next task, perhaps the next attempt, knows nothing of this one.
+            # Wait after an error too, because the next task, such as a retry of this one, does not know what this task
+            # sent.
             if rate is not None:
                 _wait(process, rate.rest_s)
         return SentRows(sent)
 
     def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[OutgoingMessage]:
-        """The messages of all rows, in order.
+        """Return the messages of all rows, in order.
 
         Raises:
-            RowNotSent: a row cannot be a message.
+            RowNotSent: a row cannot be made a message.
         """
         index = 0
         for batch in batches:
@@ -364,12 +365,12 @@ class Sender:
 
 
 class SinkWriter(Pickled, DataSourceArrowWriter):
-    """`df.write.format("tianzhou")`.
+    """A writer for `df.write.format("tianzhou")`.
 
     Args:
         options: the sink's options as written.
-        schema: the rows' schema.
-        overwrite: whether the mode is overwrite, which is refused.
+        schema: schema of the rows.
+        overwrite: whether the mode is overwrite, which is rejected.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -386,21 +387,21 @@ class SinkWriter(Pickled, DataSourceArrowWriter):
         return stage(options, self._sender.rows(iterator, partition), name, partition)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done: what they staged becomes visible."""
+        """Publish the staged rows of all tasks."""
         commit(self._sender.options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """The write has failed: what was staged is given up."""
+        """Discard the staged rows of a failed write."""
         abort(self._sender.options, messages)
 
 
 class StreamWriter(Pickled, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("tianzhou")`.
+    """A writer for `df.writeStream.format("tianzhou")`.
 
     Args:
         options: the sink's options as written.
-        schema: the rows' schema.
-        overwrite: whether the output mode is complete, which is refused.
+        schema: schema of the rows.
+        overwrite: whether the output mode is complete, which is rejected.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -424,9 +425,9 @@ class StreamWriter(Pickled, DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All tasks of a micro-batch are done: what they staged becomes visible."""
+        """Publish the staged rows of all tasks of a micro-batch."""
         commit(self._sender.options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A micro-batch has failed: what was staged is given up."""
+        """Discard the staged rows of a failed micro-batch."""
         abort(self._sender.options, messages)

@@ -24,7 +24,7 @@ MARKS: Final = "marks"
 SLOWEST: Final = "slowest"
 """Key of the time that all queues have reached, at the beginning and the end of a batch, in an offset."""
 AWAY_MS: Final = 86_400_000
-"""Milliseconds by which a queue whose broker is away holds back the time that all queues have reached."""
+"""Maximum time in ms by which a queue whose broker is away delays the time that all queues have reached."""
 
 
 class ReadMark(NamedTuple):
@@ -132,7 +132,7 @@ def made_again(
     """Return the queues that hold other messages than the stream has read.
 
     Args:
-        positions: up to where the stream has read.
+        positions: the next offset of the stream in each queue.
         marks: the marks at these positions.
         places: the offsets of `to_check`.
         found: store times of the messages there, ms since the epoch; queues without a message there are left out.
@@ -212,14 +212,14 @@ def slowest(
 
     Messages that are read later were stored at that time or later. A queue that is read to its end has reached the time
     of the newest message that was read from any queue, because its next message is newer. A queue that has more
-    messages has reached the time of its mark. A queue whose broker is away has too, but it holds the time back by
-    `AWAY_MS` at most.
+    messages has reached the time of its mark. A queue whose broker is away has also reached the time of its mark, but
+    it delays the result by `AWAY_MS` at most.
 
     Args:
         marks: the marks at the end of the batch.
-        end: where the batch ends.
-        bounds: first and next offset of each queue that answers.
-        before_ms: the time at the end of the former batch, which this one's is not before; None when it is unknown.
+        end: the end of the batch in each queue.
+        bounds: first and next offset of each queue whose broker answers.
+        before_ms: the time at the end of the previous batch, None if unknown. The result is not earlier.
     """
     times = {queue: mark.store_ms for queue, mark in marks.items() if is_date(mark.store_ms)}
     if not times:

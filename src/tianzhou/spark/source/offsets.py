@@ -1,9 +1,9 @@
-"""Decisions over queue positions: where to begin, how far to go, how to share out, what is lost. Pure.
+"""Calculations with queue positions: the start and end of a batch, its division among tasks, and lost messages. Pure.
 
-Positions are *next* offsets: `end` 7 means 6 is the last one in. A stream's offset, the value Spark keeps in
-its checkpoint, is self-describing: `{"end": {queue: n}, "from": {queue: n}}`. Spark logs it before it runs
-the batch, so the batch is planned from `from` of its own end offset and never from whatever "initial" means
-when the query is restarted.
+Positions are *next* offsets: with `end` 7 the last message is at offset 6. A stream's offset, which Spark stores in its
+checkpoint, is self-describing: `{"end": {queue: n}, "from": {queue: n}}`. Spark logs it before it runs the batch, so a
+batch is planned from the `from` of its own end offset. It does not depend on what "initial" means when the query is
+restarted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Positions = dict[MessageQueue, int]
 
 
 class QueueBounds(NamedTuple):
-    """What a queue holds.
+    """The offsets of a queue's messages.
 
     Attributes:
-        minimum: its first offset.
-        maximum: the offset that its next message will get.
+        minimum: offset of the first message.
+        maximum: offset that the next message will get.
     """
 
     minimum: int
@@ -36,12 +36,12 @@ class QueueBounds(NamedTuple):
 
     @property
     def of_slave(self) -> bool:
-        """Whether a slave without its master answered, which may lack messages at both ends."""
+        """Whether the offsets are those of a slave without its master, which may lack messages at both ends."""
         return False
 
 
 class SlaveBounds(QueueBounds):
-    """What a queue holds at a slave whose master is away."""
+    """The offsets of a queue's messages at a slave whose master is away."""
 
     __slots__ = ()
 
@@ -61,19 +61,19 @@ class Span:
 
     @property
     def count(self) -> int:
-        """How many offsets that is."""
+        """Number of offsets."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class MessageLoss:
-    """Messages of a read that are not there any more.
+    """Messages of a read that no longer exist.
 
     Attributes:
-        queue: where.
-        start: first missing offset.
-        end: the offset after the last missing one; None when unknown, `start` when none is known to be missing.
-        reason: what the queue reports about itself.
+        queue: the queue.
+        start: offset of the first missing message.
+        end: the offset after the last missing message; None if unknown, `start` if no message is known to be missing.
+        reason: the state of the queue, for messages.
     """
 
     queue: MessageQueue
@@ -94,10 +94,10 @@ class MessageLoss:
 
 
 class DataLoss(OffsetOutOfRange):
-    """Messages a query should read are gone, and `failOnDataLoss` is on.
+    """Messages of a query no longer exist, and `failOnDataLoss` is on.
 
     Args:
-        losses: every lost range.
+        losses: all lost ranges.
     """
 
     def __init__(self, losses: Iterable[MessageLoss]) -> None:
@@ -115,7 +115,7 @@ class DataLoss(OffsetOutOfRange):
 
 
 def parse_queue(text: str) -> MessageQueue:
-    """The queue that `str(queue)` wrote.
+    """Parse the text of `str(queue)`.
 
     Raises:
         ConfigError: the text is not `topic@broker:id`.
@@ -132,15 +132,15 @@ def _named(positions: Mapping[MessageQueue, int]) -> dict[str, int]:
 
 
 def to_json(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> dict[str, dict[str, int]]:
-    """The offset to hand to Spark for a batch of `start` to `end`."""
+    """Return Spark's offset for a batch from `start` to `end`."""
     return {"end": _named(end), "from": _named(start)}
 
 
 def from_json(value: Mapping[str, Any]) -> tuple[Positions, Positions]:
-    """The start and end positions an offset describes.
+    """Return the start and end positions of Spark's offset.
 
     Raises:
-        ConfigError: it was not written by this source.
+        ConfigError: the offset was not written by this source.
     """
     try:
         start, end = (
@@ -155,9 +155,9 @@ def from_json(value: Mapping[str, Any]) -> tuple[Positions, Positions]:
 
 
 def renamed(positions: Mapping[MessageQueue, int], broker_name: str) -> Positions:
-    """The same positions under another name of the one broker whose queues they are of.
+    """Return the same positions, with all queues under one broker name. They must be queues of one broker.
 
-    A queue that is there under several names has been read as far as the furthest of them says.
+    If a queue occurs under several names, its greatest position counts.
     """
     result: Positions = {}
     for queue, at in positions.items():
@@ -166,18 +166,18 @@ def renamed(positions: Mapping[MessageQueue, int], broker_name: str) -> Position
     return result
 
 
-# --- a batch
+# --- batches
 
 
 def begin(
     position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]
 ) -> tuple[Positions, list[MessageLoss]]:
-    """Where the next batch of a stream begins, and what it cannot read any more.
+    """Return the start of a stream's next batch, and the messages that it can no longer read.
 
-    A queue never seen enters at its first offset. A known queue whose messages were deleted goes on at its
-    first offset; one that is shorter than what was read from it goes on at its end, for what it holds now was
-    either read before or cannot be distinguished from it. A queue that is not there at present, because its broker is
-    away, keeps its position, and so does one of which a slave without its master answers: it may be late.
+    A new queue begins at its first offset. A known queue whose messages were deleted continues at its first offset. A
+    queue that ends before the read position continues at its end, because its messages were either read before or
+    cannot be distinguished from read ones. A queue whose broker is away keeps its position. So does a queue of which
+    only a slave answers, because the slave may lag behind.
 
     Returns:
         The positions, and every range that is skipped.
@@ -199,7 +199,10 @@ def begin(
 
 
 def available(start: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
-    """As far as one can read now; queues that are away, or that begin later at a slave, stay where they are."""
+    """Return the position up to which each queue can be read now.
+
+    Queues that are away, or that begin later at a slave, stay at their position.
+    """
     return {
         queue: max(position, bounds[queue].maximum) if _is_readable(position, bounds.get(queue)) else position
         for queue, position in start.items()
@@ -211,26 +214,25 @@ def _is_readable(position: int, bounds: QueueBounds | None) -> bool:
 
 
 def ends(bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
-    """Where the queues end."""
+    """Return the end of each queue."""
     return {queue: limits.maximum for queue, limits in bounds.items()}
 
 
 def up_to(target: Mapping[MessageQueue, int], start: Mapping[MessageQueue, int], end: Positions) -> Positions:
-    """The end of a batch that reads nothing behind `target`; a queue that is not in it is not read."""
+    """Return the end of a batch that reads nothing after `target`. Queues that `target` lacks are not read."""
     return {queue: min(at, max(start[queue], target.get(queue, 0))) for queue, at in end.items()}
 
 
 def limit(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], most: int) -> Positions:
     """Shorten a batch to `most` messages, each queue in proportion to its backlog.
 
-    Every queue with a backlog gets at least one message while `most` is enough for that; while it is not,
-    they take turns, so that no queue waits for ever. The result holds exactly `most` messages unless there
-    are fewer.
+    If `most` is at least the number of queues with a backlog, each of them gets at least one message. Otherwise they
+    take turns, so that no queue waits for ever. The result has exactly `most` messages unless there are fewer.
 
     Args:
-        start: where the batch begins.
-        end: as far as it could go.
-        most: messages to allow, 1 or more.
+        start: the start of the batch.
+        end: the end of the batch without a limit.
+        most: maximum messages, 1 or more.
     """
     backlog = {queue: end[queue] - start[queue] for queue in sorted(start) if end[queue] > start[queue]}
     total = sum(backlog.values())
@@ -238,7 +240,7 @@ def limit(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], mo
         return dict(end)
     queues = list(backlog)
     if most < len(queues):
-        # The sum of positions grows by `most` with each batch, so the turn goes round.
+        # The sum of positions grows by `most` with each batch, so each queue gets its turn.
         turn = sum(start.values()) % len(queues)
         chosen = {queues[(turn + step) % len(queues)] for step in range(most)}
         return {queue: start[queue] + (queue in chosen) for queue in start}
@@ -253,10 +255,10 @@ def limit(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], mo
 
 
 def spans(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[Span]:
-    """The non-empty ranges of a batch, in queue order.
+    """Return the non-empty ranges of a batch, in queue order.
 
     Raises:
-        OffsetOutOfRange: a queue's start lies behind its end.
+        OffsetOutOfRange: a queue's start is after its end.
     """
     result = []
     for queue in sorted(end):
@@ -272,13 +274,12 @@ def spans(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) ->
 
 
 def split(ranges: Iterable[Span], at_least: int = 0, at_most_each: int = 0) -> list[Span]:
-    """Cut ranges for more parallelism; the same ranges are always cut the same way.
+    """Split ranges for more parallelism. The same ranges are always split in the same way.
 
     Args:
         ranges: one per queue.
-        at_least: how many pieces are wanted in all, each queue cut in proportion to its length; 0 for no
-            wish.
-        at_most_each: the most messages in a piece; 0 for no bound.
+        at_least: minimum number of pieces in total, with each queue split in proportion to its length; 0 for none.
+        at_most_each: maximum messages in a piece; 0 for no limit.
     """
     whole = [span for span in ranges if span.count]
     total = sum(span.count for span in whole)
@@ -296,12 +297,12 @@ def split(ranges: Iterable[Span], at_least: int = 0, at_most_each: int = 0) -> l
 
 
 def pack(pieces: Iterable[Span], enough: int, at_most_each: int = 0) -> list[list[Span]]:
-    """Put small neighbours together: a task costs as much as reading some thousand messages.
+    """Group small neighbouring ranges, because a task costs as much as reading some thousand messages.
 
     Args:
         pieces: ranges, in queue order.
-        enough: messages from which on a group takes no further range.
-        at_most_each: the most messages in a group of several ranges; 0 for no bound.
+        enough: number of messages from which a group is full.
+        at_most_each: maximum messages in a group of several ranges; 0 for no limit.
     """
     groups: list[list[Span]] = []
     size = 0
@@ -316,7 +317,10 @@ def pack(pieces: Iterable[Span], enough: int, at_most_each: int = 0) -> list[lis
 
 
 def clip(span: Span, bounds: QueueBounds) -> tuple[Span, list[MessageLoss]]:
-    """What of a range can still be read, and what cannot; a range at a slave without its master is waited for."""
+    """Return the part of a range that can still be read, and the lost parts.
+
+    A range at a slave without its master is returned whole, because the task waits for the master.
+    """
     if bounds.of_slave:
         return span, []
     losses = []

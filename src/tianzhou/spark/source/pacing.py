@@ -1,14 +1,14 @@
-"""When a micro-batch waits for more messages: `minOffsetsPerTrigger` and `maxTriggerDelay`. Pure."""
+"""Delay of micro-batches until more messages arrive: `minOffsetsPerTrigger` and `maxTriggerDelay`. Pure."""
 
 from __future__ import annotations
 
 
 class Pacing:
-    """Holds micro-batches back until they are worth their cost, but no message for longer than it may wait.
+    """A delay of micro-batches until they have enough messages, with a limit to the delay.
 
     Args:
-        least: how many messages a batch should have, None holds nothing back.
-        delay_ms: how long messages wait for others at most.
+        least: minimum messages of a batch; None delays no batch.
+        delay_ms: maximum time in ms that messages wait.
     """
 
     def __init__(self, least: int | None, delay_ms: int) -> None:
@@ -17,11 +17,11 @@ class Pacing:
         self._since: float | None = None
 
     def holds(self, messages: int, now_s: float) -> bool:
-        """Whether to wait.
+        """Whether the batch must wait.
 
         Args:
-            messages: how many there are to read.
-            now_s: the time, of a clock that only goes forward.
+            messages: number of messages available.
+            now_s: the time of a monotonic clock.
         """
         if 0 < messages < self._least:
             if self._since is None:

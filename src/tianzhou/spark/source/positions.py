@@ -1,9 +1,9 @@
-"""Offsets and times that an option gives queue by queue, and which of them each queue gets. Pure.
+"""Offsets and times that an option gives per queue, and the value of each queue. Pure.
 
-The full form is `{"topic": {"broker": {"queueId": value}}}`. A value in the place of a broker's queues counts for
-all of them, one in the place of a topic's brokers for all queues of the topic. `{"topic": {"queueId": value}}`, Kafka's
-form, will do where one broker has the topic. Offsets may also be what a query reports as its `endOffset`,
-`{"end": {"topic@broker:queueId": offset}, "from": …}`, or the inner part of that alone.
+The full form is `{"topic": {"broker": {"queueId": value}}}`. A value instead of a broker's queues applies to all of
+them. A value instead of a topic's brokers applies to all queues of the topic. `{"topic": {"queueId": value}}`, Kafka's
+form, is accepted if only one broker has the topic. Offsets may also be the `endOffset` of a query's progress, `{"end":
+{"topic@broker:queueId": offset}, "from": …}`, or the inner part of it alone.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tianzhou.spark.source.marks import MARKS, SLOWEST
 from tianzhou.spark.source.offsets import EARLIEST, LATEST, Positions, QueueBounds, parse_queue
 
 PerQueue = Mapping[str, "int | Mapping[str, int | Mapping[int, int]]"]
-"""Values by topic, broker and queue id, or cut short."""
+"""Values by topic, broker and queue id. Inner levels may be missing."""
 Path = tuple[str | int, ...]
-"""Topic, broker and queue id, or the first of them."""
+"""Topic, broker and queue id. The last parts may be missing."""
 
 OFFSETS_RULE: Final = 'JSON like {"topic": {"broker": {"0": 42, "1": -2}}} with -1 for latest and -2 for earliest'
 STRATEGY: Final = "startingOffsetsByTimestampStrategy"
@@ -32,10 +32,10 @@ _TIMES_RULE: Final = 'JSON like {"topic": {"broker": {"0": 1700000000000, "1": "
 
 
 def milliseconds(text: str) -> int:
-    """A point in time: milliseconds since the epoch, or ISO 8601, which means UTC when it names no zone.
+    """Parse a point in time: milliseconds since the epoch, or ISO 8601. A time without a zone is in UTC.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     if text.isascii() and text.isdecimal():
         return int(text)
@@ -49,27 +49,27 @@ def milliseconds(text: str) -> int:
 
 
 def parse_offsets(text: str, option: str) -> PerQueue:
-    """Read offsets per queue; -1 is latest, -2 earliest.
+    """Parse offsets per queue; -1 is latest, -2 earliest.
 
     Args:
-        text: the JSON, of any of the forms above.
+        text: the JSON, in any of the forms of this module.
         option: the option's name, for messages.
 
     Raises:
-        ConfigError: the text has another shape.
+        ConfigError: the text has another form.
     """
     return _parse(text, option, _offset, "an offset: 0 or more, -1 for latest or -2 for earliest", OFFSETS_RULE)
 
 
 def parse_times(text: str, option: str) -> PerQueue:
-    """Read times per queue.
+    """Parse times per queue.
 
     Args:
         text: the JSON; times are numbers or text, see `milliseconds`.
         option: the option's name, for messages.
 
     Raises:
-        ConfigError: the text has another shape.
+        ConfigError: the text has another form.
     """
     return _parse(text, option, _time, TIME_RULE, _TIMES_RULE)
 
@@ -119,7 +119,7 @@ def _parse(text: str, option: str, leaf: Callable[[object], int], one: str, whol
 
 
 def _reported(parsed: dict[str, Any]) -> dict[str, Any] | None:
-    """Offsets by the names of queues, as a query's progress has them; None when it is another form."""
+    """Return offsets by queue name, as in a query's progress; None if the text has another form."""
     if not parsed.keys() - {"end", "from", MARKS, SLOWEST} and isinstance(parsed.get("end"), dict):
         end: dict[str, Any] = parsed["end"]
         if not end or any("@" in named and not isinstance(at, dict) for named, at in end.items()):
@@ -146,15 +146,15 @@ def holds(values: PerQueue | int, mark: int) -> bool:
 
 
 def each(values: PerQueue, queues: Iterable[MessageQueue], option: str) -> dict[MessageQueue, int]:
-    """The value of every queue.
+    """Return the value of every queue.
 
     Args:
-        values: of `parse_offsets` or `parse_times`.
-        queues: the queues that are read.
+        values: result of `parse_offsets` or `parse_times`.
+        queues: the queues to read.
         option: the option's name, for messages.
 
     Raises:
-        ConfigError: a queue is left out, or something is named that does not exist.
+        ConfigError: a queue has no value, or a value belongs to no queue.
     """
     there = sorted(queues)
     found: dict[MessageQueue, int] = {}
@@ -225,15 +225,15 @@ def _list(queues: Iterable[MessageQueue]) -> str:
 def check_found(
     strategy: str, positions: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, QueueBounds]
 ) -> None:
-    """See that a starting time has a message in every queue, where the strategy asks for that.
+    """Check that a message exists at or after the starting time in every queue, if the strategy requires it.
 
     Args:
         strategy: `startingOffsetsByTimestampStrategy`.
-        positions: where the time lies in each queue; its end when all its messages are older.
-        bounds: what the queues hold.
+        positions: the offset for the time in each queue; the queue's end if all its messages are older.
+        bounds: the offsets of the queues' messages.
 
     Raises:
-        ConfigError: a queue has nothing at that time or later; names all of them.
+        ConfigError: a queue has no message at that time or later. The error contains all such queues.
     """
     if strategy != ERROR:
         return
@@ -246,10 +246,10 @@ def check_found(
 
 
 def resolve(wanted: PerQueue, bounds: Mapping[MessageQueue, QueueBounds], option: str) -> Positions:
-    """Positions for every queue from offsets per queue; bounds are not enforced here.
+    """Return positions for every queue from offsets per queue. They are not checked against the bounds.
 
     Raises:
-        ConfigError: a queue is left out, or one is named that does not exist.
+        ConfigError: a queue has no value, or a value belongs to no queue.
     """
     marks = {LATEST: 1, EARLIEST: 0}
     return {

@@ -1,7 +1,7 @@
-"""How far behind a stream is, and what it reads, from what Spark reports about it. Pure.
+"""A stream's lag, figures and topics, from the progress that Spark reports. Pure.
 
-Spark's Kafka source puts such figures into `metrics` of a query's progress, and its topics into `description`. Sources
-written in Python cannot: PySpark 4.3 asks them for neither. Their offsets have it all.
+Spark's Kafka source has such figures in `metrics` of a query's progress, and its topics in `description`. PySpark 4.3
+asks sources written in Python for neither, but their offsets contain the facts.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tianzhou.spark.source.offsets import from_json
 
 
 def lag(progress: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """How many messages each queue held that the query had not read when its progress was reported.
+    """Return the number of unread messages of each queue at the time of the progress report.
 
     Args:
-        progress: `query.lastProgress`, or one of `query.recentProgress`; other sources in it are passed over.
+        progress: `query.lastProgress`, or an element of `query.recentProgress`. Other sources in it are ignored.
     """
     behind: dict[MessageQueue, int] = {}
     for source in progress["sources"]:
@@ -33,10 +33,10 @@ def lag(progress: Mapping[str, Any]) -> dict[MessageQueue, int]:
 
 
 def metrics(progress: Mapping[str, Any]) -> dict[str, str]:
-    """The figures of Spark's Kafka source, under its names and as text as there.
+    """Return the figures of Spark's Kafka source, under its names and as text.
 
-    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest` over all queues of the query; empty
-    when the progress tells of no queue.
+    They are `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest` over all queues of the
+    query. The result is empty if the progress contains no queue.
 
     Args:
         progress: see `lag`.
@@ -53,7 +53,7 @@ def metrics(progress: Mapping[str, Any]) -> dict[str, str]:
 
 
 def description(progress: Mapping[str, Any]) -> str:
-    """What the query reads: topics with the brokers and numbers of their queues, as `orders (broker-a: 4 queues)`.
+    """Return what the query reads: topics with brokers and their numbers of queues, like `orders (broker-a: 4 queues)`.
 
     Args:
         progress: see `lag`.

@@ -1,7 +1,7 @@
-"""What a query's conditions on columns mean for what has to be read. Pure.
+"""The messages that a query needs, derived from its conditions on columns. Pure.
 
-Spark evaluates every condition again behind the source. So what is taken from them may be too wide, and is, where a
-broker can only answer about: times are widened by `TIME_MARGIN_MS`.
+Spark evaluates every condition again, so the result may be too wide. Times are widened by `TIME_MARGIN_MS`, because
+brokers look up times only approximately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tianzhou.model import MessageQueue
 from tianzhou.spark.source.offsets import Span
 
 TIME_MARGIN_MS: Final = 10_000
-"""A broker's clock may be set back: a queue's store times grow, but for so much."""
+"""Margin in ms. A queue's store times ascend, except that a broker's clock may be set back by a little."""
 
 _BELOW: Final = -(1 << 63)
 _ABOVE: Final = (1 << 63) - 1
@@ -35,19 +35,19 @@ _ABOVE: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What a query can need of the messages.
+    """The messages that a query can need.
 
     Attributes:
         topics: the topics, None for all.
         brokers: the brokers, None for all.
         queue_ids: the queue ids, None for all.
         first_queue: the lowest queue id.
-        last_queue: the highest.
+        last_queue: the highest queue id.
         first: the lowest queue offset.
-        last: the highest.
-        since_ms: stored at this time or later; None for no bound.
-        until_ms: stored at this time or before; None for no bound.
-        tags: the tags, None for all and for messages without.
+        last: the highest queue offset.
+        since_ms: earliest store time, ms since the epoch; None for no bound.
+        until_ms: latest store time, ms since the epoch; None for no bound.
+        tags: the tags, None for all messages with and without a tag.
     """
 
     topics: frozenset[str] | None = None
@@ -62,7 +62,7 @@ class Needed:
     tags: frozenset[str] | None = None
 
     def narrow(self, span: Span) -> Span | None:
-        """What of a range is needed by its queue and offsets, None when nothing is."""
+        """Return the part of a range that is needed by its queue and offsets, None if no part is."""
         if not self._wants(span.queue):
             return None
         start, end = max(span.start, self.first), min(span.end, self.last + 1)
@@ -78,10 +78,10 @@ class Needed:
 
 
 def needed(filters: Iterable[Filter]) -> Needed:
-    """What all of the conditions leave.
+    """Return the messages that fulfil all conditions.
 
     Args:
-        filters: conditions that hold together; those that nothing can be taken from are passed over.
+        filters: conditions, all of which must hold. Conditions of other forms are ignored.
     """
     found = Needed()
     for condition in filters:
@@ -113,7 +113,7 @@ def needed(filters: Iterable[Filter]) -> Needed:
 
 
 def _values(condition: Filter) -> tuple[Any, ...] | None:
-    """The values one of which the column has, None when the condition does not say."""
+    """Return the values of which the column must have one; None if the condition has another form."""
     if isinstance(condition, EqualTo | EqualNullSafe):
         return (condition.value,)
     if isinstance(condition, In):
@@ -132,7 +132,7 @@ def _among(known: frozenset[Any] | None, values: tuple[Any, ...] | None, kind: t
 
 
 def _tags(known: frozenset[str] | None, values: tuple[Any, ...] | None) -> frozenset[str] | None:
-    # In a tag expression a tag has no blanks around it and no separator in it; a null in a list selects nothing.
+    # A tag of a tag expression has no blanks around it and contains no separator. A null in a list matches no row.
     values = None if values is None else tuple(value for value in values if value is not None)
     if not values or not all(_fits(value, str) and _expressible(value) for value in values):
         return known

@@ -1,4 +1,4 @@
-"""What the queues of a query hold, looked at once or again and again."""
+"""The queues of a query and the offsets of their messages, queried once or repeatedly."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Connect = Callable[[ReadOptions], BlockingQueueReader]
 
-# A broker that has no master for the moment is a ClientError.
+# A broker that has no master for the moment raises ClientError.
 _AWAY: Final = (RemotingError, ClientError)
 
 START_PATIENCE_MS: Final = 2000
-"""How long a query that begins tries to reach its servers: a wrong address should be an error soon."""
+"""Time in ms for which a new query tries to reach its servers. It is short, so that a wrong address soon fails."""
 LOOK_AROUND_S: Final = 1.0
-"""How often a stream looks for new queues and deleted messages; Spark asks for new messages every 10 ms."""
+"""Seconds between two searches for new queues and deleted messages. Spark asks for new messages every 10 ms."""
 LOOK_FOR_MISSING_S: Final = 0.2
-"""How often it looks while a broker or topic is away."""
+"""Seconds between two searches while a broker or topic is away."""
 GONE_AFTER_S: Final = 2.0
-"""Seconds a queue has to be missing at a broker that serves: servers do not learn of a change all at once."""
+"""Seconds for which a serving broker must lack a queue before it counts as lost. Servers learn of changes late."""
 NAMED: Final = 20
-"""Maximum topics named in an error."""
+"""Maximum number of topics in an error."""
 
 
 def patiently(
@@ -39,16 +39,16 @@ def patiently(
     timeout_ms: int,
     errors: tuple[type[TianzhouError], ...] = (RemotingError,),
 ) -> T:
-    """Ask until there is an answer: connections break, and brokers are started again.
+    """Call a function until it succeeds, because connections may break and brokers may restart.
 
     Args:
-        reader: whose clock and patience to use.
-        ask: what to do.
-        timeout_ms: how long to go on trying.
-        errors: what is worth another try.
+        reader: provides the clock and the pauses.
+        ask: the function.
+        timeout_ms: time in ms for which to retry.
+        errors: errors after which to retry.
 
     Raises:
-        TianzhouError: what went wrong the last time.
+        TianzhouError: the error of the last attempt.
     """
     begun = reader.monotonic()
     while True:
@@ -64,11 +64,11 @@ class Watch:
     """The queues of a query.
 
     Args:
-        options: what is read, and the patience of a query that runs.
-        connect: gives the process's `BlockingQueueReader`.
+        options: the options of the query, with the timeout of a running query.
+        connect: returns the process's `BlockingQueueReader`.
 
     Attributes:
-        looks: how many times it looked at everything, not only at the ends of known queues.
+        looks: number of full searches. Queries for only the ends of known queues do not count.
     """
 
     def __init__(self, options: ReadOptions, connect: Connect) -> None:
@@ -86,14 +86,14 @@ class Watch:
 
     @property
     def last(self) -> dict[MessageQueue, QueueBounds]:
-        """What was seen last."""
+        """Result of the last search."""
         return self._bounds
 
     def begin(self, *, may_be_empty: bool = False) -> dict[MessageQueue, QueueBounds]:
-        """A first look, which everything that is named has to pass.
+        """Search for the queues the first time. All topics and queues of the options must exist.
 
         Args:
-            may_be_empty: whether a pattern may select nothing yet.
+            may_be_empty: whether a pattern may match no topic yet.
 
         Raises:
             ClientError: a topic does not exist.
@@ -129,13 +129,13 @@ class Watch:
             raise ConfigError(f"sql={sql}: {error}") from error
 
     def now(self, patience_ms: int | None = None) -> dict[MessageQueue, QueueBounds]:
-        """A look while the query runs. What does not answer is left out until it does, unless nothing answers.
+        """Search for the queues while the query runs. Brokers that do not answer are left out, unless none answers.
 
         Args:
-            patience_ms: how long to wait for an answer, `pollTimeoutMs` when None.
+            patience_ms: maximum time in ms to wait for an answer; None for `pollTimeoutMs`.
 
         Raises:
-            RemotingError: no server answers for longer than that.
+            RemotingError: no server answers within that time.
         """
         reader = self._connect(self._options)
         due_s = LOOK_FOR_MISSING_S if self._missing - self._deleted else LOOK_AROUND_S
@@ -144,11 +144,11 @@ class Watch:
         return self._bounds
 
     def _glance(self, reader: BlockingQueueReader) -> bool:
-        """Look at the ends of known queues; False when there is reason to look around."""
+        """Query the ends of known queues. Return False if a full search is needed."""
         try:
             maxima = reader.maxima(self._bounds)
         except (*_AWAY, BrokerError):
-            return False  # the look around finds out who
+            return False  # The full search finds the broker that failed.
         if any(maxima[queue] < limits.maximum for queue, limits in self._bounds.items()):
             return False
         self._bounds = {queue: limits._replace(maximum=maxima[queue]) for queue, limits in self._bounds.items()}
@@ -186,7 +186,7 @@ class Watch:
         return found
 
     def _answering(self, reader: BlockingQueueReader, queues: list[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-        """What the queues of the brokers hold that answer."""
+        """Return the bounds of the queues whose broker answers."""
         found: dict[MessageQueue, QueueBounds] = {}
         failure: TianzhouError | None = None
         for broker in sorted({queue.broker_name for queue in queues}):
@@ -207,23 +207,23 @@ class Watch:
             self._reported.add(name)
             logger.warning("%s is away and waited for: %s", name, error)
 
-    # --- what is gone
+    # --- lost queues
 
     def gone(self, positions: Mapping[MessageQueue, int]) -> list[MessageLoss]:
-        """What became of queues that the last look did not find.
+        """Return the losses of queues that the last search did not find.
 
-        A queue whose broker is away is waited for. A broker that is registered and answers, but does not have the
-        queue any more, has lost it: with its topic, or because the topic has fewer queues now.
+        A queue whose broker is away is waited for. A broker that is registered and answers, but lacks the queue, has
+        lost it: with its topic, or because the topic now has fewer queues.
 
         Args:
-            positions: where the query is in them.
+            positions: the query's position in each queue.
 
         Returns:
-            The queues that are gone, with what is known to be unread. A queue that was read to its end and then taken
-            away is none of them.
+            The lost queues, with the messages that are known to be unread. A queue that was read to its end before it
+                was removed is not among them.
 
         Raises:
-            RemotingError: no server answers for longer than `pollTimeoutMs`.
+            RemotingError: no server answers within `pollTimeoutMs`.
         """
         suspects = {
             queue: at
@@ -249,7 +249,7 @@ class Watch:
     def _loss(self, reader: BlockingQueueReader, queue: MessageQueue, at: int) -> MessageLoss | None:
         topic, broker = queue.topic, queue.broker_name
         if any(other.topic == topic and other.broker_name == broker for other in self._bounds):
-            # Brokers tell about queues that cannot be read any more, but do not give their messages.
+            # Brokers return the bounds of queues that cannot be read any more, but not their messages.
             end = patiently(reader, lambda: reader.bounds([queue]), self._options.poll_timeout_ms)[queue].maximum
             if end <= at:
                 self._drained[queue] = at

@@ -1,6 +1,6 @@
 """The options of the source, read and checked. Pure.
 
-Names and defaults follow Spark's own Kafka source where both have the notion. How they are parsed: `option_values`.
+Names and defaults follow Spark's own Kafka source where it has the same option. The parser is in `option_values`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Where:
     Exactly one of the fields but `option` is set.
 
     Attributes:
-        option: the option it came from, for messages.
+        option: name of the option, for messages.
         mark: EARLIEST or LATEST.
-        timestamp_ms: the first message stored at this time or later.
+        timestamp_ms: a time in ms since the epoch: the first message stored then or later.
         offsets: by topic, broker and queue id; values may be EARLIEST or LATEST.
-        timestamps_ms: times by topic, broker and queue id.
+        timestamps_ms: times in ms since the epoch, by topic, broker and queue id.
     """
 
     option: str
@@ -60,11 +60,11 @@ class Where:
 
     @property
     def by_time(self) -> bool:
-        """Whether it is a time or times."""
+        """Whether the point is given by one or several times."""
         return self.timestamp_ms is not None or self.timestamps_ms is not None
 
     def has(self, mark: int) -> bool:
-        """Whether it is EARLIEST or LATEST, of all queues or of one."""
+        """Whether the point is the mark EARLIEST or LATEST in all queues or in one of them."""
         return self.mark == mark or (self.offsets is not None and holds(self.offsets, mark))
 
 
@@ -99,10 +99,10 @@ def _where(side: str, raw: RawOptions) -> Where:
 
 
 def kafka_columns(raw: RawOptions) -> bool:
-    """Whether `columns` asks for the names of Spark's Kafka source.
+    """Whether the option `columns` is `kafka`.
 
     Raises:
-        ConfigError: it is malformed, or options that belong to the other names are there.
+        ConfigError: the option is malformed, or an option for the other columns is given.
     """
     kafka = raw.read("columns", ROCKETMQ, values.one_of(ROCKETMQ, KAFKA)) == KAFKA
     needed = ROCKETMQ if kafka else KAFKA
@@ -113,15 +113,15 @@ def kafka_columns(raw: RawOptions) -> bool:
 
 
 def include_headers(raw: RawOptions) -> bool:
-    """Whether there is the column `headers`."""
+    """Whether the rows have the column `headers`."""
     return raw.read("includeHeaders", False, values.flag)
 
 
 def starting_strategy(raw: RawOptions) -> str:
-    """What a queue without a message at `startingTimestamp` or later means.
+    """Return the strategy for a queue without a message at `startingTimestamp` or later.
 
     Raises:
-        ConfigError: it is malformed, or there is no such time.
+        ConfigError: the option is malformed, or `startingTimestamp` is missing.
     """
     strategy: str = raw.read(STRATEGY, AT_LATEST, values.one_of(ERROR, AT_LATEST))
     if (text := raw.text(STRATEGY)) is not None and raw.text("startingTimestamp") is None:
@@ -140,29 +140,29 @@ class ReadOptions(ServerOptions):
 
     Attributes:
         selection: the topics or queues to read.
-        starting: where to begin: earliest for a batch, latest for a stream.
-        starting_strategy: `error` or `latest`: what a queue without a message at the starting time or later means.
-        ending: where a batch ends; latest.
-        max_offsets_per_trigger: most messages in a micro-batch, None for no bound.
-        min_offsets_per_trigger: fewest messages in a micro-batch, None for no bound.
-        max_trigger_delay_ms: but no longer than this.
-        min_partitions: how many tasks are wanted at least, 0 for one a queue.
-        max_records_per_partition: most messages in a task, 0 for no bound.
-        fail_on_data_loss: whether messages that are gone fail the query or are skipped with a warning.
+        starting: the start of the read; by default earliest for a batch and latest for a stream.
+        starting_strategy: `error` or `latest`, for a queue without a message at the starting time or later.
+        ending: the end of a batch; by default latest.
+        max_offsets_per_trigger: maximum messages in a micro-batch, None for no limit.
+        min_offsets_per_trigger: messages for which a micro-batch waits, None for no wait.
+        max_trigger_delay_ms: maximum time in ms of that wait.
+        min_partitions: minimum number of tasks; 0 for no minimum, so that small ranges share a task.
+        max_records_per_partition: maximum messages in a task, 0 for no limit.
+        fail_on_data_loss: whether lost messages fail the query; otherwise they are skipped with a warning.
         include_properties: whether the row schema has the column `properties`.
-        include_metadata: whether it has id, hosts, deliveries, flags and place in the log.
+        include_metadata: whether the row schema has id, hosts, deliveries, flags and commit log offset.
         include_slowest_timestamp: whether the rows of a stream have the column `slowestTimestamp`.
         kafka_columns: whether the row schema is that of Spark's Kafka source.
-        include_headers: whether that one has the column `headers`.
+        include_headers: whether the schema of Kafka has the column `headers`.
         max_born_ahead_ms: ms by which the producer's time may be later than the broker's; later times are null.
-        corrupt_bodies: what becomes of a compressed body that cannot be unpacked, see `rows.rules`.
+        corrupt_bodies: the rule for a compressed body that cannot be unpacked, see `rows.rules`.
         tags: a tag expression; `*` for all.
         sql: an SQL92 expression over properties instead of tags, evaluated by the broker; None for all.
-        filter_pushdown: whether a batch read takes conditions of its query and reads only what they need.
-        poll_timeout_ms: how long a task waits for messages that should be there, or for a broker.
-        consumer_group: the group to read as.
-        publish_progress: whether the positions a stream has completed are published as the group's offsets,
-            for people to see; on when `consumerGroup` is given.
+        filter_pushdown: whether a batch read uses the conditions of its query to read fewer messages.
+        poll_timeout_ms: maximum time in ms that a task waits for messages that should exist, or for a broker.
+        consumer_group: the consumer group of the requests.
+        publish_progress: whether completed positions of a stream are committed as the group's offsets, for monitoring;
+            on if `consumerGroup` is given.
     """
 
     selection: TopicSelection = several(
@@ -203,17 +203,17 @@ class ReadOptions(ServerOptions):
 
     @property
     def wanted_tags(self) -> frozenset[str]:
-        """The tags to keep; empty keeps all."""
+        """Tags of the wanted messages; empty for all messages."""
         return parse_tags(self.tags).tags
 
     @property
     def row_rules(self) -> RowRules:
-        """What becomes of values that no row can have."""
+        """Rules for values that no row can have."""
         return RowRules(self.max_born_ahead_ms, self.corrupt_bodies)
 
     @property
     def filtered(self) -> bool:
-        """Whether the broker leaves messages out."""
+        """Whether the broker filters messages."""
         return self.sql is not None or bool(self.wanted_tags)
 
 
@@ -222,10 +222,10 @@ def parse_read(options: Mapping[str, str], mode: str | None = None) -> ReadOptio
 
     Args:
         options: as written; names in any case.
-        mode: BATCH or STREAM; None while that is not known yet, which leaves out what depends on it.
+        mode: BATCH or STREAM; None if it is not known yet, which skips the checks that depend on it.
 
     Raises:
-        ConfigError: an option is missing, unknown, malformed, not for this mode or in another's way.
+        ConfigError: an option is missing, unknown, malformed, not for this mode, or contradicts another option.
     """
     raw = RawOptions(options, ReadOptions, mode)
     result = raw.parse(ReadOptions)
@@ -267,7 +267,7 @@ def _check_mode(raw: RawOptions, options: ReadOptions) -> None:
 
 
 def reads_nothing(raw: RawOptions) -> ConfigError:
-    """The error for a batch that would begin where all queues end."""
+    """Return the error for a batch that would begin at the end of all queues."""
     return ConfigError(
         f"startingOffsets={raw.text('startingOffsets')}: a batch read that starts at the latest offset "
         "reads nothing; expected earliest or offsets that exist"
@@ -275,10 +275,10 @@ def reads_nothing(raw: RawOptions) -> ConfigError:
 
 
 def check_no_end(raw: RawOptions) -> None:
-    """See that a stream is given no end.
+    """Check that a stream has no option for an end.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: it has one.
     """
     for name in ("endingOffsets", "endingTimestamp"):
         if raw.text(name) is not None:

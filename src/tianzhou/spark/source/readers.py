@@ -1,4 +1,4 @@
-"""What reads for `format("tianzhou")`, in batches and as streams."""
+"""Readers for `format("tianzhou")`, of batches and of streams."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 
 TASK_MESSAGES: Final = 2000
-"""Ranges of fewer messages share a task, unless `minPartitions` asks for more tasks."""
+"""Ranges with fewer messages share a task, unless `minPartitions` requires more tasks."""
 NOT_KNOWN: Final = Reached()
-"""The time that all queues have reached, of a read that does not know it."""
+"""The time that all queues have reached, for reads that do not know it."""
 
 
 class SpanPartition(InputPartition):
-    """Ranges of queues: what one task reads.
+    """Ranges of queues that one task reads.
 
     Attributes:
         spans: the ranges.
@@ -56,12 +56,12 @@ class SpanPartition(InputPartition):
 
 
 class _SpanReader(Pickled):
-    """Reads the ranges that it has divided among tasks, which it is pickled into.
+    """A reader that divides ranges among tasks and reads them there. It is pickled into the tasks.
 
     Args:
-        options: what is read.
+        options: options of the read.
         schema: the wanted columns.
-        connect: gives the process's `BlockingQueueReader`.
+        connect: returns the process's `BlockingQueueReader`.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
@@ -79,7 +79,7 @@ class _SpanReader(Pickled):
         return [SpanPartition(group, reached) for group in offsets.pack(pieces, enough, at_most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; see `span_reader.read_span`."""
+        """Return the rows of a range; see `span_reader.read_span`."""
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
             return
         from tianzhou.spark.rows.columns import to_batches
@@ -107,15 +107,15 @@ class _SpanReader(Pickled):
 
 
 class BatchReader(_SpanReader, DataSourceReader):
-    """Reads each queue between two fixed positions."""
+    """A reader of each queue between two fixed positions."""
 
     def partitions(self) -> list[InputPartition]:
-        """One range per queue, or more, as `minPartitions` and `maxRecordsPerPartition` say.
+        """Return one range per queue, or more if `minPartitions` and `maxRecordsPerPartition` require it.
 
         Raises:
-            DataLoss: offsets of the read are gone, and that is not to be skipped.
-            ConfigError: the options name positions that do not exist.
-            OffsetOutOfRange: a queue would start behind its end.
+            DataLoss: messages of the read are lost, and `failOnDataLoss` is on.
+            ConfigError: the options contain positions that do not exist.
+            OffsetOutOfRange: a queue's start is after its end.
         """
         bounds = Watch(self._options, self._connect).begin()
         reader = self._connect(self._options)
@@ -133,21 +133,21 @@ class BatchReader(_SpanReader, DataSourceReader):
         return self._partitions_of(spans)
 
     def _needed(self, spans: list[Span]) -> list[Span]:
-        """The ranges, or what the query's conditions leave of them."""
+        """Return the ranges, reduced by the query's conditions."""
         return spans
 
 
 class NarrowingReader(BatchReader):
-    """A batch reader that takes the query's conditions and reads only what they need: `filterPushdown=true`.
+    """A batch reader for `filterPushdown=true`: it reads only the messages that the query's conditions need.
 
-    Spark refuses a class with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is false, so this is one
-    of its own.
+    Spark rejects a class with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is false, so this is a
+    separate class.
     """
 
     _wanted = Needed()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what can be taken from the conditions; all of them are left for Spark to evaluate as well."""
+        """Derive the needed messages from the conditions, and return all conditions for Spark to evaluate."""
         self._wanted = needed(filters)
         tags = self._wanted.tags
         if tags is not None and self._options.sql is None:
@@ -170,18 +170,18 @@ class NarrowingReader(BatchReader):
             spans = [Span(span.queue, max(span.start, since[span.queue]), span.end) for span in spans]
         if wanted.until_ms is not None:
             until = reader.offsets_by_time(queues, max(wanted.until_ms + 1, 0))
-            # One more: some brokers answer with the last message where they should answer with the queue's end.
+            # Read one more: some brokers return the last message's offset where they should return the queue's end.
             spans = [Span(span.queue, span.start, min(span.end, until[span.queue] + 1)) for span in spans]
         return [span for span in spans if span.start < span.end]
 
 
 class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on from where the last micro-batch ended; where each begins and ends says `StreamPlan`.
+    """A stream reader. Each micro-batch continues at the end of the last one. `StreamPlan` determines start and end.
 
     Args:
         options: the options of a stream.
         schema: the wanted columns.
-        connect: gives the process's `BlockingQueueReader`.
+        connect: returns the process's `BlockingQueueReader`.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
@@ -189,23 +189,23 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._plan = StreamPlan(options, connect)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins; Spark calls it twice.
+        """Return the start of a query without a checkpoint. Spark calls this twice.
 
         Raises:
             ClientError: a topic does not exist.
-            ConfigError: the options name queues or positions that do not exist.
+            ConfigError: the options contain queues or positions that do not exist.
         """
         return self._plan.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """`maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`; there is no limit of both."""
+        """Return `maxOffsetsPerTrigger`, or `minOffsetsPerTrigger`. Spark has no limit with both."""
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """See `StreamPlan.end_at_what_is_there`.
+        """Fix the end of the query, see `StreamPlan.end_at_what_is_there`.
 
         Raises:
             RemotingError: the servers do not answer.
@@ -213,31 +213,31 @@ class StreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._plan.end_at_what_is_there()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends; `start` itself when there is nothing to read, or too little yet.
+        """Return the end of the next micro-batch; `start` itself if there are no messages, or too few yet.
 
-        Messages wait for others only where Spark does not ask for all there are.
+        Messages wait for more messages only if Spark does not ask for all available ones.
 
         Raises:
-            DataLoss: messages behind `start` are gone, and that is not to be skipped.
+            DataLoss: messages after `start` are lost, and `failOnDataLoss` is on.
         """
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._plan.latest(start, most, may_wait=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Where the queues ended when last looked at, for progress reports."""
+        """Return the ends of the queues at the last search, for progress reports."""
         return self._plan.seen()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of a micro-batch: from what `end` says about its beginning, whatever `start` is.
+        """Return the ranges of a micro-batch. They begin at the `from` of `end`; `start` is ignored.
 
         Raises:
-            DataLoss: the batch is run again, and some of its messages are gone by now.
-            OffsetOutOfRange: a queue would start behind its end.
+            DataLoss: the batch is run again, and some of its messages have been lost since.
+            OffsetOutOfRange: a queue's start is after its end.
         """
         return [] if start == end else self._partitions_of(self._plan.spans(end), reached_of(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish the progress of the group, if `consumerGroup` names one; the checkpoint is what counts."""
+        """Commit the group's offsets if `consumerGroup` is given. The query itself continues from its checkpoint."""
         if not self._options.publish_progress:
             return
         _, position = offsets.from_json(end)

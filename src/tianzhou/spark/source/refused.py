@@ -1,7 +1,7 @@
-"""A stream whose options are refused: it says why when it is first asked for anything.
+"""A stream with invalid options, which raises the error at Spark's first call.
 
-PySpark stops a stream's reader also when none could be made, and reports that it has no reader to stop instead of why.
-So the reader is made, and raises.
+PySpark stops a stream's reader even if its constructor raised, and then reports that there is no reader to stop instead
+of the real error. So the constructor succeeds and the methods raise.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tianzhou.errors import TianzhouError
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises one error, whatever Spark calls first.
+    """A stream reader whose methods raise one error.
 
     Args:
-        error: why the options or the schema cannot be.
+        error: the reason why the options or the schema are invalid.
     """
 
     def __init__(self, error: TianzhouError) -> None:
@@ -28,25 +28,25 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._error.with_traceback(None)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Raises the error."""
+        """Raise the error."""
         self._refuse()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Raises the error."""
+        """Raise the error."""
         self._refuse()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Raises the error."""
+        """Raise the error."""
         self._refuse()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Raises the error."""
+        """Raise the error."""
         self._refuse()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Raises the error."""
+        """Raise the error."""
         self._refuse()
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Raises the error."""
+        """Raise the error."""
         self._refuse()

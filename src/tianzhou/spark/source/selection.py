@@ -1,4 +1,4 @@
-"""Which topics and queues a query reads: `subscribe`, `subscribePattern` or `assign`. Pure."""
+"""The topics and queues that a query reads: `subscribe`, `subscribePattern` or `assign`. Pure."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _SYSTEM: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """What is read.
+    """The topics and queues of a query.
 
     Attributes:
-        option: the option that chose it.
+        option: name of the option that selected them.
         topics: the topics, empty for a pattern.
-        pattern: what the names of topics match, None unless they are chosen so.
-        assigned: queue ids by topic and broker; the broker None stands for every one. None unless queues are chosen.
+        pattern: regular expression for the names of topics, None unless topics are selected by a pattern.
+        assigned: queue ids by topic and broker; the broker None means all brokers. None unless queues are selected.
     """
 
     option: str
@@ -52,13 +52,12 @@ class TopicSelection:
     assigned: Mapping[str, Mapping[str | None, frozenset[int]]] | None = None
 
     def topics_among(self, there: Iterable[str], infrastructure: Collection[str] = ()) -> list[str]:
-        """The topics to read.
+        """Return the topics to read.
 
-        A pattern never selects what brokers keep for themselves, and retry and dead-letter topics only when it has a
-        `%` in it.
+        A pattern never matches system topics. It matches retry and dead-letter topics only if it contains a `%`.
 
         Args:
-            there: the topics that exist; only looked at for a pattern.
+            there: the existing topics; used only for a pattern.
             infrastructure: names of clusters and brokers, which have topics of the same names.
         """
         if self.pattern is None:
@@ -74,7 +73,7 @@ class TopicSelection:
         )
 
     def wants(self, queue: MessageQueue) -> bool:
-        """Whether a queue is among those that are read, should it exist."""
+        """Whether a queue is selected. The queue need not exist."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, queue.topic) is not None
         if self.assigned is None:
@@ -83,13 +82,13 @@ class TopicSelection:
         return queue.queue_id in brokers.get(None, ()) or queue.queue_id in brokers.get(queue.broker_name, ())
 
     def check(self, queues: Collection[MessageQueue]) -> None:
-        """See that every queue that is assigned exists.
+        """Check that every assigned queue exists.
 
         Args:
             queues: all queues of the topics.
 
         Raises:
-            ConfigError: one does not.
+            ConfigError: a queue does not exist.
         """
         missing = []
         for topic, brokers in (self.assigned or {}).items():
@@ -108,10 +107,10 @@ class TopicSelection:
 
 
 def parse_selection(raw: RawOptions) -> TopicSelection:
-    """The one of the three options that is there.
+    """Parse whichever of the three options is given.
 
     Raises:
-        ConfigError: none is, several are, or it is malformed.
+        ConfigError: none or several are given, or the option is malformed.
     """
     used = [name for name in WAYS if raw.text(name) is not None]
     if len(used) > 1:

@@ -1,6 +1,6 @@
-"""From a range of a queue to Arrow batches: what to ask, what the answers mean, what is lost.
+"""A range of a queue to Arrow batches: the pulls to send, their results, and lost messages.
 
-Everything here works on a `BlockingQueueReader`; the one that talks to brokers is in `connections`.
+This module works on a `BlockingQueueReader`. The implementation for brokers is in `connections`.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ logger = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 4096
 BATCH_BYTES: Final = 4 << 20
-"""A batch is full with either; larger ones are no faster and cost memory in every task."""
+"""Maximum size of a batch of rows, beside `BATCH_ROWS`. Larger batches are no faster and use memory in every task."""
 ASK: Final = 4096
-"""Messages in a pull while the broker's own limit is not known; brokers give as many as they like."""
+"""Maximum messages of a pull while the broker's own limit is not known. Brokers may return fewer."""
 MOST_AT_ONCE: Final = 16
 LIMITED_BY_BYTES: Final = 56 << 10
-"""A reply this long was likely cut at the broker's limit of bytes (64 or 256 KiB, wire.md §6.2), not of messages."""
+"""A reply of this size was probably cut at the broker's limit of bytes (64 or 256 KiB, wire.md §6.2)."""
 PAUSE_MS: Final = 100
 
 _LATER: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY})
-"""Answers of a broker that is starting, stopping or overloaded."""
+"""Response codes of a broker that is starting, stopping or overloaded."""
 
 
 class Ask(NamedTuple):
-    """One pull: where from, and how many messages at most."""
+    """A pull: its offset and its maximum number of messages."""
 
     offset: int
     most: int
 
 
 class Pulled(NamedTuple):
-    """What a pull brought; records as bytes or a view of some, one behind the other (wire.md §5)."""
+    """The result of a pull. The body is a series of records, back to back (wire.md §5)."""
 
     status: PullStatus
     next_offset: int
@@ -57,81 +57,84 @@ class Pulled(NamedTuple):
 
 
 class BlockingQueueReader(Protocol):
-    """What the source needs of a broker; blocking, for one thread."""
+    """The interface to brokers that the source needs. It is blocking and for one thread."""
 
     def topics(self, selection: TopicSelection) -> list[str]:
-        """The topics that are selected, sorted; looks them up only for a pattern."""
+        """Return the selected topics, sorted. Brokers are queried only for a pattern."""
 
     def serving(self) -> set[str]:
-        """Names of the brokers that are registered and have a master."""
+        """Return the names of the brokers that are registered and have a master."""
 
     def check_sql(self, queues: Iterable[MessageQueue], sql: str) -> None:
-        """See that the brokers of the queues can evaluate an expression.
+        """Check that the brokers of the queues can evaluate an expression.
 
         Raises:
-            BrokerError: one cannot; says why.
+            BrokerError: a broker cannot. The error contains the reason.
         """
 
     def queues(self, topics: Sequence[str]) -> list[MessageQueue]:
-        """The readable queues of the topics, sorted.
+        """Return the readable queues of the topics, sorted.
 
         Raises:
             ClientError: one of the topics does not exist.
         """
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-        """First and next offset of each queue."""
+        """Return first and next offset of each queue."""
 
     def maxima(self, queues: Iterable[MessageQueue]) -> Positions:
-        """Next offset of each queue."""
+        """Return the next offset of each queue."""
 
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
-        """The first offset of each queue stored at a time or later; its end when all are older."""
+        """Return the first offset of each queue stored at a time or later.
+
+        It is the queue's end if all messages are older.
+        """
 
     def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Store times of the messages at one offset of each queue, ms since the epoch.
+        """Return store times of the messages at one offset of each queue, ms since the epoch.
 
-        A queue is left out when it has no message there, or when its broker does not answer.
+        A queue is left out if it has no message at that offset, or if its broker does not answer.
 
         Args:
             places: the offset in each queue.
         """
 
     def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
-        """Several pulls at once, answered in the same order, none waiting for new messages.
+        """Send several pulls at once, and return their results in the same order. None waits for new messages.
 
         Args:
             queue: the queue.
-            asks: where from, and how many each.
+            asks: offset and maximum messages of each pull.
             tags: a tag expression.
-            sql: an SQL92 expression instead.
+            sql: an SQL92 expression, used instead of the tags.
 
         Raises:
-            BrokerError: the broker refuses.
+            BrokerError: the broker rejects a pull.
             RemotingError: the broker does not answer.
         """
 
     def ahead(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> None:
-        """Send pulls whose answers the next `pull` with the same arguments collects.
+        """Send pulls whose results the next `pull` with the same arguments returns.
 
-        They are answered while the caller does something else; at most the answers' length is taken from memory.
+        The broker answers while the caller works. The replies use no more memory than their size.
         """
 
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Store positions as the group's offsets, for people to see."""
+        """Commit positions as the group's offsets, for monitoring."""
 
     def wait(self, milliseconds: int) -> None:
-        """Let time pass."""
+        """Sleep. Connections are served meanwhile."""
 
     def monotonic(self) -> float:
-        """Seconds of a clock that only goes forward."""
+        """Return the seconds of a monotonic clock."""
 
 
 def locate(where: Where, bounds: Mapping[MessageQueue, QueueBounds], reader: BlockingQueueReader) -> Positions:
-    """Where a point named by options lies in each queue.
+    """Return the position in each queue of a point given by options.
 
     Raises:
-        ConfigError: offsets leave out a queue, name an unknown one or lie behind its end.
+        ConfigError: the offsets lack a queue, contain an unknown queue, or are after a queue's end.
     """
     if where.timestamp_ms is not None:
         return _at_times(dict.fromkeys(bounds, where.timestamp_ms), bounds, reader)
@@ -160,7 +163,7 @@ def _at_times(
 
 
 class LossPolicy:
-    """What happens when messages are gone: an error that names them, or a warning that does.
+    """A policy for lost messages: raise an error, or log a warning.
 
     Args:
         fail: `failOnDataLoss`.
@@ -170,10 +173,10 @@ class LossPolicy:
         self._fail = fail
 
     def __call__(self, losses: Sequence[MessageLoss]) -> None:
-        """Deal with losses.
+        """Raise an error or log a warning for each loss.
 
         Raises:
-            DataLoss: there are some, and they are not to be skipped.
+            DataLoss: there are losses, and `failOnDataLoss` is on.
         """
         if not losses:
             return
@@ -184,7 +187,7 @@ class LossPolicy:
 
 
 class PullStep(NamedTuple):
-    """What a pull's answer means for a range: go on at `at`; `loss` was skipped; or wait and ask again."""
+    """A decision after a pull: continue at `at`, skip `loss`, or wait and pull again."""
 
     at: int
     loss: MessageLoss | None = None
@@ -192,10 +195,10 @@ class PullStep(NamedTuple):
 
 
 def judge(span: Span, at: int, pulled: Pulled) -> PullStep:
-    """What an answer to a pull at `at` means (wire.md §6.2). Pure.
+    """Decide what to do after a pull at `at` (wire.md §6.2). Pure.
 
-    Offsets may jump where a filter or compaction left messages out. They are lost where the queue reports that it
-    begins behind them, or that it has been cut off before them.
+    Offsets may have gaps where a filter or compaction removed messages. Messages are lost if the queue reports that it
+    begins after them or ends before them.
     """
     queue = span.queue
     following = min(pulled.next_offset, span.end)
@@ -212,14 +215,14 @@ def judge(span: Span, at: int, pulled: Pulled) -> PullStep:
 
 def _first_offset(queue: MessageQueue, body: bytes | memoryview) -> int:
     if is_light(queue.topic):
-        # The record says where it is in its main topic.
+        # The record's header contains its offset in the main topic.
         return offset_in(queue.topic, properties_of(memoryview(body))) or 0
     found: int = POSITION.unpack_from(body, AT["queue_offset"])[0]
     return found
 
 
 def time_at(queue: MessageQueue, offset: int, pulled: Pulled) -> int | None:
-    """Return the store time of the message at an offset from the answer to a pull there, ms; None without this message.
+    """Return the store time in ms of the message at an offset, from a pull there; None without this message.
 
     A record of an inner batch begins before the offset.
     """
@@ -233,15 +236,15 @@ def _begins_later(queue: MessageQueue, at: int, begin: int) -> MessageLoss | Non
 
 
 class SpanReader:
-    """Reads one range of one queue.
+    """A reader of one range of one queue.
 
-    Pulls of an unfiltered range are sent ahead: a reply of n messages tells how many the broker gives at once,
-    so the next pulls begin n, 2n, … further on and do not wait for each other.
+    Pulls of an unfiltered range are sent ahead. A reply of n messages shows how many the broker returns at once, so the
+    next pulls begin at n, 2n, … after it and do not wait for each other.
 
     Args:
-        reader: where to read.
-        span: what to read.
-        options: the filter, the wait for messages that should be there, and what a loss means.
+        reader: the interface to the broker.
+        span: the range.
+        options: the filter, the timeout for messages that should exist, and the policy for lost messages.
     """
 
     def __init__(self, reader: BlockingQueueReader, span: Span, options: ReadOptions) -> None:
@@ -252,16 +255,16 @@ class SpanReader:
         self._timeout_s = options.poll_timeout_ms / 1000
         self._on_loss = LossPolicy(options.fail_on_data_loss)
         self._at = span.start
-        self._size = 0  # messages the broker gives at once, 0 while unknown
+        self._size = 0  # messages that the broker returns at once; 0 while unknown
         self._waiting_since: float | None = None
 
     def chunks(self) -> Iterator[list[bytes | memoryview]]:
-        """The range's records as bytes, as they came, about `BATCH_ROWS` records or `BATCH_BYTES` at a time.
+        """Return the range's records as bytes from the replies, about `BATCH_ROWS` records or `BATCH_BYTES` at a time.
 
-        Records before or behind the range may be among them.
+        The records may include some before or after the range.
 
         Raises:
-            DataLoss: messages of the range are gone, and that is not to be skipped.
+            DataLoss: messages of the range are lost, and `failOnDataLoss` is on.
             RemotingError: the broker did not answer in time.
         """
         parts: list[bytes | memoryview] = []
@@ -273,7 +276,7 @@ class SpanReader:
             if size >= BATCH_BYTES or self._at - begun >= BATCH_ROWS:
                 if parts:
                     if self._ahead and self._at < self._span.end:
-                        # The broker answers while Spark takes the rows.
+                        # The broker answers while Spark processes the rows.
                         self._reader.ahead(self._span.queue, self._asks(), self._tags, self._sql)
                     yield parts
                 parts, size, begun = [], 0, self._at
@@ -286,7 +289,8 @@ class SpanReader:
             return [Ask(self._at, min(left, ASK))]
         wanted = min(-(-BATCH_ROWS // self._size), -(-left // self._size), MOST_AT_ONCE)
         asks = [Ask(self._at + step * self._size, self._size) for step in range(wanted)]
-        # Nothing depends on the length of the last one, so it finds out whether the broker would give more.
+        # No later pull depends on the size of the last reply, so let the last pull find out whether the broker returns
+        # more.
         last = asks[-1].offset
         asks[-1] = Ask(last, min(self._span.end - last, ASK))
         return asks
@@ -303,7 +307,7 @@ class SpanReader:
             return
         for ask, pulled in zip(asks, answers, strict=True):
             if ask.offset != self._at:
-                return  # the one before came out shorter or longer, so this one overlaps or leaves a gap
+                return  # The previous reply was shorter or longer than expected, so this one overlaps or leaves a gap.
             step = judge(self._span, self._at, pulled)
             if step.wait:
                 self._wait(self._not_there(pulled))
@@ -317,9 +321,12 @@ class SpanReader:
             self._at = step.at
 
     def _learn(self, got: int, most: int, size: int) -> None:
-        """Update how many messages the broker gives at once, which a full reply does not tell."""
+        """Update the number of messages that the broker returns at once.
+
+        A reply with the requested number of messages does not show it.
+        """
         if got != most:
-            # A broker that stops at a number of bytes gives another number of messages each time: leave it some room.
+            # A broker that stops at a number of bytes returns a varying number of messages, so expect a quarter fewer.
             self._size = max(1, got * 3 // 4 if size >= LIMITED_BY_BYTES else got)
 
     def _not_there(self, pulled: Pulled) -> DataLoss:
@@ -327,10 +334,10 @@ class SpanReader:
         return DataLoss([MessageLoss(self._span.queue, self._at, self._span.end, reason)])
 
     def _refused(self, error: BrokerError) -> BrokerError | DataLoss:
-        """What a refusal means that may be over soon.
+        """Return the error for a rejection that may be temporary.
 
         Raises:
-            BrokerError: it will not be.
+            BrokerError: the rejection is permanent.
         """
         if error.code in _LATER:
             return error
@@ -340,7 +347,7 @@ class SpanReader:
         raise error
 
     def _wait(self, error: RemotingError | ClientError | BrokerError | OffsetOutOfRange) -> None:
-        """Pause before asking again, or give up: the messages are not there, or the broker is not."""
+        """Pause before the next attempt. Raise the error if the timeout has passed."""
         now = self._reader.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
@@ -365,22 +372,22 @@ def read_span(
     """Yield the rows of a range as Arrow batches.
 
     Args:
-        reader: where to read.
-        span: what to read.
-        options: tags and waits.
+        reader: the interface to the broker.
+        span: the range.
+        options: the tags and timeouts.
         schema: schema of the batches.
         columns: the column of the row schema behind each field.
         decode: function that converts records to batches: `columns.to_batches`.
 
     Raises:
-        DataLoss: messages of the range are gone, and that is not to be skipped.
+        DataLoss: messages of the range are lost, and `failOnDataLoss` is on.
         RemotingError: the broker did not answer in time.
-        CorruptRecord: what it sent are no records.
+        CorruptRecord: the broker's reply contains bytes that are not records.
     """
     tags = options.wanted_tags
     for chunk in SpanReader(reader, span, options).chunks():
         batches = decode(chunk, span.queue, schema, columns, start=span.start, end=span.end, tags=tags)
-        chunk.clear()  # what comes next takes its place in memory
+        chunk.clear()  # free the memory for the next chunk
         for batch in batches:
             if batch.num_rows:
                 yield batch

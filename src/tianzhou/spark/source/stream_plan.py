@@ -1,4 +1,4 @@
-"""Where each micro-batch of a stream begins and ends, and what it reads."""
+"""The start, the end and the ranges of each micro-batch of a stream."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tianzhou.spark.source.span_reader import LossPolicy, locate
 
 
 class StreamPlan:
-    """The micro-batches of a stream, one after the other.
+    """The micro-batches of a stream, in order.
 
-    Every offset carries where its batch begins (see `offsets`), so a batch that is run again after a restart
-    reads the same messages, the very first one included.
+    Every offset contains the start of its batch (see `offsets`). So a batch that is run again after a restart reads the
+    same messages, and so does the first batch.
 
     Args:
         options: the options of a stream.
-        connect: gives the process's `BlockingQueueReader`.
+        connect: returns the process's `BlockingQueueReader`.
     """
 
     def __init__(self, options: ReadOptions, connect: Connect) -> None:
@@ -35,14 +35,14 @@ class StreamPlan:
         self._watch = Watch(options, connect)
         self._pacing = Pacing(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._planned: dict[str, Any] | None = None
-        self._marked_at = -1  # the look of the watch at which the marks were checked last
+        self._marked_at = -1  # number of the watch's search at which the marks were last checked
 
     def initial(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins; it is found out once.
+        """Return the start of a query without a checkpoint. It is determined once.
 
         Raises:
             ClientError: a topic does not exist.
-            ConfigError: the options name queues or positions that do not exist.
+            ConfigError: the options contain queues or positions that do not exist.
         """
         if self._initial is None:
             bounds = self._watch.begin(may_be_empty=True)
@@ -54,10 +54,10 @@ class StreamPlan:
         return self._initial
 
     def end_at_what_is_there(self) -> None:
-        """Remember where the queues end now; nothing behind that is read.
+        """Store the present ends of the queues. Later messages are not read.
 
-        A topic that is missing is no error here: `initial` says so to a query that begins, and `latest` knows where a
-        query that goes on was in it.
+        A missing topic is no error here. `initial` reports it for a new query, and `latest` for a query that continues
+        from a checkpoint.
 
         Raises:
             RemotingError: the servers do not answer.
@@ -65,15 +65,15 @@ class StreamPlan:
         self._target = offsets.ends(self._watch.now(START_PATIENCE_MS))
 
     def latest(self, start: dict[str, Any], most: int | None = None, *, may_wait: bool = False) -> dict[str, Any]:
-        """Where the next micro-batch ends; `start` itself when there is nothing to read, or too little yet.
+        """Return the end of the next micro-batch; `start` itself if there are no messages, or too few yet.
 
         Args:
-            start: where the last one ended.
-            most: most messages in it; None for all there are.
-            may_wait: whether few messages may wait for more, as `minOffsetsPerTrigger` says.
+            start: the end of the last micro-batch.
+            most: maximum messages; None for all available ones.
+            may_wait: whether few messages may wait for more, see `minOffsetsPerTrigger`.
 
         Raises:
-            DataLoss: messages behind `start` are gone, and that is not to be skipped.
+            DataLoss: messages after `start` are lost, and `failOnDataLoss` is on.
         """
         _, position = offsets.from_json(start)
         self._watch.now()
@@ -119,22 +119,22 @@ class StreamPlan:
         return self._pacing.holds(sum(end.values()) - sum(begin.values()), now_s)
 
     def seen(self) -> dict[str, Any] | None:
-        """Where the queues ended when last looked at; None before the first look."""
+        """Return the ends of the queues at the last search; None before the first search."""
         ends = offsets.ends(self._watch.last)
         return offsets.to_json(ends, ends) if ends else None
 
     def spans(self, end: dict[str, Any]) -> list[Span]:
-        """The ranges of a micro-batch, from what `end` says about its beginning.
+        """Return the ranges of a micro-batch, which begin at the `from` of `end`.
 
         Args:
-            end: the offset where it ends.
+            end: the offset of its end.
 
         Raises:
-            DataLoss: the batch is run again, and some of its messages are gone by now.
-            OffsetOutOfRange: a queue would start behind its end.
+            DataLoss: the batch is run again, and some of its messages have been lost since.
+            OffsetOutOfRange: a queue's start is after its end.
         """
         spans = offsets.spans(*offsets.from_json(end))
-        # Planned by an earlier run of the query: look whether all is still there.
+        # An earlier run of the query planned the batch, so check that its messages still exist.
         return spans if end == self._planned else self._clip(spans, m.marks_of(end))
 
     def _clip(self, spans: list[Span], marks: m.Marks) -> list[Span]:
@@ -152,7 +152,7 @@ class StreamPlan:
             if span.queue in gone:
                 losses.append(MessageLoss(span.queue, span.start, span.end, gone[span.queue].reason))
                 continue
-            if span.queue not in bounds:  # its broker is away: the task waits for it
+            if span.queue not in bounds:  # Its broker is away. The task waits for it.
                 left.append(span)
                 continue
             rest, lost = offsets.clip(span, bounds[span.queue])

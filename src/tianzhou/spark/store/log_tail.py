@@ -1,4 +1,4 @@
-"""Units for records at the log's end that no queue has yet: what a broker makes when it starts after a crash."""
+"""Units for records at the log's end that no queue has yet, as a broker makes them when it starts after a crash."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ logger = logging.getLogger(__name__)
 
 Place = tuple[str, int]
 _WIDEST: Final = 1 << 20
-"""Maximum units in a row made for records that damage took, to report them."""
+"""Maximum consecutive units of size 0. They replace records that damage destroyed, so that readers report the loss."""
 
 
 class _Tail(NamedTuple):
-    """Where a queue's files end.
+    """The end of a queue's files.
 
     Attributes:
-        slot: behind the last unit that is proved.
-        offset: the queue offset there.
-        physical: where in the log the records that follow begin at the earliest.
+        slot: slot after the last proved unit.
+        offset: queue offset at that slot.
+        physical: lowest commit log offset at which the next records can begin.
     """
 
     slot: int
@@ -43,7 +43,7 @@ class _Tail(NamedTuple):
 
 @dataclass
 class _Lacking:
-    """What a walk over the log found for one queue."""
+    """Units that a queue's files lack, found by a walk over the log."""
 
     slot: int
     offset: int
@@ -51,14 +51,14 @@ class _Lacking:
 
 
 def undispatched(store: StoreFiles, scan: StoreScan) -> dict[Place, tuple[int, bytes]]:
-    """The units queues lack.
+    """Return the units that queues lack.
 
-    After a power failure one queue may have lost units although another kept later ones. So the walk begins where
-    the checkpoint says that all is on disk, as a broker's does, and earlier when it meets a queue that lacks
-    something before that.
+    After a power failure one queue may have lost units while another queue still has later ones. So the walk begins at
+    the checkpoint, before which all units are on disk, as a broker's does. It is repeated from an earlier offset if a
+    queue lacks units before that.
 
     Returns:
-        For every queue that lacks some, the slot of the first and the units.
+        For every queue that lacks units, the slot of the first one and the units as bytes.
     """
     places = set(store.places(None))
     tails = {place: tail for place in places if (tail := _tail(store, place)) is not None}
@@ -71,7 +71,7 @@ def undispatched(store: StoreFiles, scan: StoreScan) -> dict[Place, tuple[int, b
 
 
 def _tail(store: StoreFiles, place: Place) -> _Tail | None:
-    """Where a queue's files end; None when it has nothing that says so."""
+    """Return the end of a queue's files; None if the files have no proved unit."""
     files = store.files(*place)
     end = store.proved(MessageQueue(place[0], "store", place[1]), files, files.written())
     last = files.at(end - 1) if end > files.begin else None
@@ -83,7 +83,10 @@ def _tail(store: StoreFiles, place: Place) -> _Tail | None:
 
 
 def _on_disk(store: StoreFiles, tails: dict[Place, _Tail], time_ms: int) -> int:
-    """The commit-log offset before which every record is known to have its units: behind the last one before a time."""
+    """Return a commit log offset before which every record has its units.
+
+    It is the end of the last record that was stored before a time.
+    """
     found = store.log.begin
     for place, tail in tails.items() if time_ms > 0 else ():
         files = store.files(*place)
@@ -100,7 +103,10 @@ def _on_disk(store: StoreFiles, tails: dict[Place, _Tail], time_ms: int) -> int:
 def _walk(
     store: StoreFiles, scan: StoreScan, tails: dict[Place, _Tail], begin: int
 ) -> tuple[dict[Place, _Lacking], int]:
-    """What queues lack of the records from a commit-log offset on, and the offset where something before is lacking."""
+    """Return the units that queues lack of the records from a commit log offset on, and the lowest offset of a gap.
+
+    If the second value is less than `begin`, the walk must be repeated from there.
+    """
     found: dict[Place, _Lacking] = {}
     earlier = begin
     given_up: set[Place] = set()
@@ -120,7 +126,8 @@ def _walk(
                 earlier = min(earlier, store.log.begin if tail is None else tail.physical)
             slot = tail.slot if tail is not None else 0 if batched else offset
             if offset > known and not batched and (lacking is not None or tail is not None):
-                # Damage took records. Units of size 0 tell readers, and in a BatchCQ queue the offsets do.
+                # Damage destroyed records. Units of size 0 report them to readers. In a BatchCQ queue the gap in the
+                # offsets does.
                 if offset - known > _WIDEST:
                     given_up.add(place)
                     logger.warning(
@@ -143,7 +150,7 @@ def _walk(
 
 
 def _unit(entry: LogEntry, offset: int, batched: bool) -> tuple[bytes, int]:
-    """A record's unit, and how many messages it is."""
+    """Return a record's unit, and its number of messages."""
     code = tags_code(get_property(entry.properties, names.TAGS))
     if not batched:
         return np.array([(entry.offset, entry.size, code)], UNIT).tobytes(), 1

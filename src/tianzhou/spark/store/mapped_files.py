@@ -1,7 +1,7 @@
-"""Commit log and queues of a store as mapped files, read while another process may write or delete them.
+"""Commit log and consume queues of a store as mapped files, read while another process may write or delete them.
 
-Nothing is locked, written or repaired. A file that is deleted while it is mapped can be read to the end; one that
-is deleted before is reported as missing.
+No file is locked, written or repaired. A file that is deleted while it is mapped can be read to its end. A file that
+was deleted earlier is reported as missing.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from tianzhou.store.log.holes import BLANK_SIZE
 from tianzhou.store.offline.files import segment_paths
 
 UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags", ">i8")])
-"""A unit of a queue (store.md §5.1)."""
+"""A unit of a consume queue (store.md §5.1)."""
 BATCH_UNIT: Final = np.dtype(
     [("physical", ">i8"), ("size", ">i4"), ("tags", ">i8"), ("time", ">i8"), ("base", ">i8"), ("count", ">i2"),
      ("compacted", ">i4"), ("reserved", "V4")]
 )  # fmt: skip
-"""A unit of a queue of type BatchCQ (store.md §6)."""
+"""A unit of a consume queue of type BatchCQ (store.md §6)."""
 _MAPS: Final = 64
 _POPULATE: Final = 22 if sys.platform == "linux" else None  # MADV_POPULATE_READ
 
 
 class _Mapped:
-    """A file in memory: for Python, for NumPy and for Arrow.
+    """A mapped file, for Python, NumPy and Arrow.
 
     Args:
         content: the map.
 
     Attributes:
-        view: its bytes.
-        raw: the same for NumPy.
-        data: the same for Arrow.
+        view: the bytes as memoryview.
+        raw: the bytes as NumPy array.
+        data: the bytes as Arrow buffer.
     """
 
     __slots__ = ("_begin", "_content", "_end", "data", "raw", "view")
@@ -57,35 +57,38 @@ class _Mapped:
         self._begin = self._end = 0
 
     def ready(self, begin: int, end: int) -> None:
-        """Have the pages of a part that will be read mapped at once, which costs half of what it does one by one."""
+        """Populate the pages of a range in one call, which costs half as much as a page fault per page."""
         if _POPULATE is None or (self._begin <= begin and end <= self._end):
             return
         whole = self._end if self._begin <= begin <= self._end else begin // mmap.PAGESIZE * mmap.PAGESIZE
-        with suppress(OSError):  # a kernel before 5.14 does not know it, and has it happen as before
+        with suppress(OSError):  # A kernel before 5.14 rejects the advice. Then page faults map the pages.
             self._content.madvise(_POPULATE, whole, end - whole)
         self._begin = self._begin if whole == self._end else whole
         self._end = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 _known: dict[tuple[int, int, int], tuple[Path, _Mapped]] = {}
-"""What this process has mapped, by device, inode and size: a worker that Spark keeps maps each file once, and its next
-task finds the pages there, which cost more to get than the rows in them do."""
+"""The maps of this process, by device, inode and size.
+
+Spark reuses its workers, so each file is mapped once. The next task finds the pages present, which take longer to map
+than the decoding of their rows.
+"""
 
 
 def _map(path: Path) -> _Mapped | None:
-    """The file; None when it is not there or empty."""
+    """Return the file; None if it does not exist or is empty."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             key = status.st_dev, status.st_ino, status.st_size
-            if key in _known:  # as long as it is mapped no other file has its inode
+            if key in _known:  # No other file gets the inode of a mapped file.
                 return _known[key][1]
             mapped = _Mapped(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (FileNotFoundError, ValueError):
         return None
     for other, (place, _) in list(_known.items()):
         if len(_known) >= _MAPS or not _is_there(place, other):
-            del _known[other]  # a reader of it keeps it alive
+            del _known[other]  # Its readers still refer to the map.
     _known[key] = path, mapped
     return mapped
 
@@ -99,10 +102,10 @@ def _is_there(path: Path, key: tuple[int, int, int]) -> bool:
 
 
 class MappedFiles:
-    """The segment files of some directories, mapped when they are touched.
+    """The segment files of some folders, mapped at their first use.
 
     Args:
-        directories: where they are.
+        directories: the folders.
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -118,15 +121,15 @@ class MappedFiles:
 
     @property
     def begin(self) -> int:
-        """Where the first file begins; 0 without any."""
+        """Position of the first file's beginning; 0 without files."""
         return int(self.starts[0]) if len(self.starts) else 0
 
     def path(self, start: int) -> Path | None:
-        """The file that begins at a position; None without one."""
+        """Return the path of the file that begins at a position; None without such a file."""
         return self._paths.get(start)
 
     def get(self, start: int) -> _Mapped | None:
-        """The file that begins at a position; None when there is none, or nothing in it."""
+        """Return the file that begins at a position; None if it does not exist or is empty."""
         found = self._mapped.get(start)
         if found is not None:
             self._mapped.move_to_end(start)
@@ -135,23 +138,26 @@ class MappedFiles:
         mapped = None if path is None else _map(path)
         if mapped is not None:
             self._mapped[start] = mapped
-            if len(self._mapped) > _MAPS:  # a reader of the oldest keeps it alive
+            if len(self._mapped) > _MAPS:  # Readers of the oldest still refer to the map.
                 self._mapped.popitem(last=False)
         return mapped
 
     def index_of(self, positions: Ints) -> Ints:
-        """Number of the file each position lies in, as far as the beginnings tell; -1 before the first."""
+        """Return the index of the last file that begins at or before each position; -1 before the first file.
+
+        The file may end before the position.
+        """
         return np.searchsorted(self.starts, positions, side="right") - 1
 
 
 class Units(NamedTuple):
-    """Some units of a queue, one array a field.
+    """Some units of a queue, with one array per field.
 
     Attributes:
-        base: queue offset of the first message of each.
-        count: messages of each.
-        physical: where the record begins in the commit log.
-        size: of the record.
+        base: queue offset of each unit's first message.
+        count: number of messages of each unit.
+        physical: commit log offset of each unit's record.
+        size: size of the record in bytes.
         tags: tags code.
     """
 
@@ -162,12 +168,12 @@ class Units(NamedTuple):
     tags: Ints
 
     def where(self, mask: Ints) -> Units:
-        """The units for which `mask` is True, or those it names."""
+        """Return the units for which `mask` is True, or the units at its indexes."""
         return Units(*(values[mask] for values in self))
 
     @property
     def blank(self) -> Ints:
-        """Which only keep a place (store.md §5.2)."""
+        """Booleans: whether each unit is a placeholder without a record (store.md §5.2)."""
         return (self.tags == HOLE) | ((self.size == BLANK_SIZE) & (self.physical == 0))
 
 
@@ -184,12 +190,12 @@ def _never_written(unit: Any) -> bool:
 
 
 class MappedQueueFiles:
-    """The units of one queue. Each has a slot: its number, counted from when the queue began.
+    """The units of one queue. The slot of a unit is its number since the queue began.
 
     Args:
         directory: `consumequeue/<topic>/<queueId>` or `batchconsumequeue/<topic>/<queueId>`.
-        batched: whether it is the latter.
-        more: units that the files lack, behind those they have.
+        batched: whether the directory is the second one.
+        more: units to append after those in the files.
     """
 
     def __init__(self, directory: Path, batched: bool, more: bytes = b"") -> None:
@@ -213,13 +219,13 @@ class MappedQueueFiles:
 
     @property
     def begin(self) -> int:
-        """The first slot there is a file for."""
+        """The first slot that the files contain."""
         return self._files.begin // self._shape.itemsize
 
     def written(self) -> int:
-        """The slot behind the last unit in the files: units are valid up to there (store.md §5.8)."""
+        """Return the slot after the last unit in the files. Units are valid up to it (store.md §5.8)."""
         starts = self._files.starts.tolist()
-        # Files behind a gap are not reached by a broker, either.
+        # A broker does not read files after a gap, either.
         last = next((i for i, (a, b) in enumerate(pairwise(starts)) if self._end_of(a) != b), len(starts) - 1)
         for start in reversed(starts[: last + 1]):
             if count := bisect_left(self._values(start), True, key=_never_written):
@@ -234,19 +240,19 @@ class MappedQueueFiles:
             return start
 
     def append(self, slot: int) -> None:
-        """Take the units the files lack as beginning at a slot."""
+        """Append the units that the files lack at a slot."""
         self._more_at = slot
 
     def drop_more(self) -> None:
-        """Forget the units the files lacked: they have them now."""
+        """Drop the appended units, because the files contain them now."""
         self._more, self._more_at = self._more[:0], None
 
     def end(self, slot: int) -> int:
-        """The slot behind everything, when the files end at `slot`."""
+        """Return the slot after the appended units, if the files end at `slot`."""
         return slot + len(self._more)
 
     def units(self, first: int, end: int, step: int) -> Iterator[Units]:
-        """The units of a range of slots, at most `step` at a time; those whose file is gone are left out."""
+        """Return the units of a range of slots, at most `step` at a time. Units of missing files are left out."""
         size = self._shape.itemsize
         files_end = end if self._more_at is None else min(end, self._more_at)
         slot = first
@@ -255,7 +261,7 @@ class MappedQueueFiles:
             values = self._values(int(self._files.starts[index])) if index >= 0 else np.empty(0, self._shape)
             begin = int(self._files.starts[index]) // size if index >= 0 else 0
             upto = min(files_end, begin + len(values), slot + step)
-            if upto <= slot:  # nothing here: go on where the next file begins
+            if upto <= slot:  # The range has no unit in this file: continue with the next file.
                 following = self._files.starts[index + 1 : index + 2]
                 slot = int(following[0]) // size if len(following) else files_end
                 continue
@@ -268,5 +274,5 @@ class MappedQueueFiles:
                 yield _units(piece, at)
 
     def at(self, slot: int) -> Units | None:
-        """One unit; None when its file is gone."""
+        """Return one unit; None if its file is missing."""
         return next(self.units(slot, slot + 1, 1), None)

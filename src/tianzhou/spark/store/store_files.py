@@ -1,7 +1,7 @@
-"""A store folder as queues with bounds: what can be read, from where, found by time and by key.
+"""A store folder as queues with bounds, and look-ups of messages by time and by key.
 
-Needs no Spark and no broker, and neither locks nor writes. Beside a running broker only that is taken as there
-which the broker has put into a queue and whose record is in its place in the log.
+This module needs neither Spark nor a broker. It does not lock or write files. Beside a running broker a message counts
+only if the broker has put it into its queue and its record is in its place in the log.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from tianzhou.store.queues.multi_dispatch import is_light, stored_places
 from tianzhou.wire.hashing import index_hash
 
 UNNAMED: Final = "store"
-"""Stands for the broker's name in positions and messages when no name is set: a store does not say whose it is."""
+"""Name of the broker in positions and messages if none is given. A store's files do not contain the broker's name."""
 _BACK: Final = 64
 _BLANKS: Final = 4096
 _PLAIN, _BATCHED = "consumequeue", "batchconsumequeue"
 
 
 def place_text(start: int, physical: int) -> str:
-    """A commit-log offset, for messages.
+    """Return a commit log offset as text for messages.
 
     Args:
-        start: where its file begins.
+        start: the beginning of its file.
         physical: the offset.
     """
     return f"commit-log file {start:020d}, position {physical - start}"
 
 
 def root_of(folder: Path) -> Path:
-    """The store of a folder: the folder itself, or what `tianzhou serve --data` keeps in it.
+    """Return the store of a folder: the folder itself, or the store inside a folder of `tianzhou serve --data`.
 
     Raises:
-        StoreUnreadable: there is none, or there are several.
+        StoreUnreadable: there is no store, or there are several.
     """
     if not folder.is_dir():
         raise StoreUnreadable(f"{folder}: no such folder; name a storePathRootDir or a --data folder")
@@ -70,10 +70,10 @@ class StoreFiles:
 
     Args:
         root: the store (see `root_of`).
-        commit_logs: directories of commit-log files; none for `root/commitlog`.
-        broker_name: whose store it is, "" when that is not known.
-        more: units that queues lack, by queue: first slot and bytes; None to find them in the log, as a broker does
-            that starts on the store after a crash.
+        commit_logs: folders of commit log files; empty for `root/commitlog`.
+        broker_name: name of the store's broker, "" if unknown.
+        more: units that queues lack, by queue: the first slot and the bytes. None to find them in the log of a store
+            that was not stopped cleanly, as a broker does when it starts after a crash.
     """
 
     def __init__(
@@ -93,26 +93,26 @@ class StoreFiles:
             self.more = undispatched(self, StoreScan(root, self._commit_logs))
             self._queues.clear()
 
-    # --- which queues
+    # --- the queues
 
     def topics(self) -> frozenset[str]:
-        """All topics that have a queue, those of the system included."""
+        """Return all topics that have a queue, including system topics."""
         return frozenset(topic for topic, _ in self.places(None))
 
     def user_topics(self) -> frozenset[str]:
-        """The topics that are not the system's own."""
-        # Comes with the store that serves, which a read of topics that are named does without.
+        """Return the topics that are not system topics."""
+        # This module imports the whole store. A read of topics given by name does without it.
         from tianzhou.store.offline.import_export import visible_topics
 
         return visible_topics(StoreScan(self.root)) & self.topics()
 
     def queues(self, topics: Iterable[str]) -> list[MessageQueue]:
-        """The queues of some topics, sorted."""
+        """Return the queues of some topics, sorted."""
         name = self.broker_name or UNNAMED
         return [MessageQueue(topic, name, number) for topic, number in sorted(set(self.places(topics)))]
 
     def places(self, topics: Iterable[str] | None) -> Iterator[tuple[str, int]]:
-        """Topic and number of the queues of some topics, or of all; some come twice."""
+        """Return topic and number of the queues of some topics, or of all. Some are returned twice."""
         wanted = None if topics is None else set(topics)
         for family in (_PLAIN, _BATCHED):
             folder = self.root / family
@@ -124,7 +124,7 @@ class StoreFiles:
         yield from (place for place in self.more if wanted is None or place[0] in wanted)
 
     def files(self, topic: str, queue_id: int) -> MappedQueueFiles:
-        """The files of a queue, as they were when last looked at."""
+        """Return the files of a queue, as of their last listing."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             batched = self.is_batched(topic)
@@ -136,11 +136,11 @@ class StoreFiles:
         return found
 
     def is_batched(self, topic: str) -> bool:
-        """Whether a topic's queues are of type BatchCQ, as far as there are any."""
+        """Whether a topic's queues are of type BatchCQ. False for a topic without queues."""
         return (self.root / _BATCHED / topic).is_dir()
 
     def look(self) -> None:
-        """Take notice of what was added and removed since, also of a broker that has come back after a crash."""
+        """List the files again. Appended units are dropped if a broker has restarted after a crash and written them."""
         self.log.look()
         for files in self._queues.values():
             files.look()
@@ -150,18 +150,18 @@ class StoreFiles:
             self.files(*place).drop_more()
 
     def _caught_up(self, topic: str, number: int) -> bool:
-        """Whether a queue's files have all the units that they lacked."""
+        """Whether a queue's files now contain all units that they lacked."""
         files = self.files(topic, number)
-        if files.batched != self.is_batched(topic):  # of which kind the topic is was not to be seen
+        if files.batched != self.is_batched(topic):  # The topic had no folder yet, so its type was unknown.
             del self._queues[topic, number]
             files = self.files(topic, number)
         queue = MessageQueue(topic, self.broker_name or UNNAMED, number)
         return self.proved(queue, files, files.written()) >= files.end(self.more[topic, number][0])
 
-    # --- what of them can be read
+    # --- the readable part of a queue
 
     def slots(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first slot whose record the log has, and the one behind the last that is proved."""
+        """Return the first slot whose record is in the log, and the slot after the last proved unit."""
         files = self.files(queue.topic, queue.queue_id)
         more = self.more.get((queue.topic, queue.queue_id))
         end = more[0] if more is not None else self.proved(queue, files, files.written())
@@ -169,12 +169,12 @@ class StoreFiles:
         return begin, files.end(end) if more is not None else end
 
     def proved(self, queue: MessageQueue, files: MappedQueueFiles, end: int) -> int:
-        """The slot behind the last unit up to `end` whose record is in its place, or was once."""
+        """Return the slot after the last unit up to `end` whose record is in its place or was deleted from the log."""
         while end > files.begin:
             low = max(files.begin, end - _BACK)
             for units in reversed(list(files.units(low, end, _BACK))):
                 known = units.blank | (units.physical < self.log.begin)
-                for row in range(len(known) - 1, -1, -1):  # the very last one will do, nearly always
+                for row in range(len(known) - 1, -1, -1):  # Usually the very last unit is proved.
                     if known[row] or self.place_problem(queue, units.where(slice(row, row + 1))) is None:
                         return end - (len(known) - 1 - row)
                 end -= len(known)
@@ -182,9 +182,9 @@ class StoreFiles:
         return files.begin
 
     def place_problem(self, queue: MessageQueue, unit: Units) -> str | None:
-        """Why one unit has no record of the queue in its place; None when it has."""
+        """Return the reason why the record of a unit is not in its place; None if it is."""
         physical, size = int(unit.physical[0]), int(unit.size[0])
-        if size <= 0:  # made where the log has nothing, or never written
+        if size <= 0:  # A placeholder for lost records, or never written.
             return "neither its queue nor the log has anything of it"
         index = int(self.log.index_of(unit.physical)[0])
         start = int(self.log.starts[index]) if index >= 0 else -1
@@ -207,7 +207,7 @@ class StoreFiles:
         return None
 
     def first(self, files: MappedQueueFiles, begin: int, end: int, physical: int) -> int:
-        """The first slot of a range whose record lies at a commit-log offset or behind it; `end` without one."""
+        """Return the first slot of a range whose commit log offset is `physical` or more; `end` without such a slot."""
 
         def reaches(slot: int) -> bool:
             unit = files.at(slot)
@@ -226,7 +226,7 @@ class StoreFiles:
         return end
 
     def slot_of(self, queue: MessageQueue, offset: int, begin: int, end: int) -> int:
-        """The first slot of a range whose unit ends behind a queue offset; `end` without one."""
+        """Return the first slot of a range whose unit ends after a queue offset; `end` without such a slot."""
         files = self.files(queue.topic, queue.queue_id)
         if not files.batched:
             return min(max(offset, begin), end)
@@ -238,14 +238,14 @@ class StoreFiles:
         return begin + bisect_left(range(begin, end), True, key=ends_behind)
 
     def offsets_of(self, queue: MessageQueue, begin: int, end: int) -> tuple[int, int]:
-        """The queue offsets that a range of slots covers, which is not empty."""
+        """Return the queue offsets of a non-empty range of slots."""
         files = self.files(queue.topic, queue.queue_id)
         first, last = files.at(begin), files.at(end - 1)
         low = begin if first is None else int(first.base[0])
         return low, low if last is None else int(last.base[0] + last.count[0])
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-        """First and next offset of each queue."""
+        """Return first and next offset of each queue."""
         result = {}
         for queue in queues:
             begin, end = self.slots(queue)
@@ -259,10 +259,13 @@ class StoreFiles:
             result[queue] = QueueBounds(maximum if first is None else int(first.base[0]), maximum)
         return result
 
-    # --- by time and key
+    # --- look-ups by time and key
 
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
-        """The first offset of each queue stored at a time or later; its end when all are older."""
+        """Return the first offset of each queue stored at a time or later.
+
+        It is the queue's end if all messages are older.
+        """
         result = {}
         for queue, limits in self.bounds(queues).items():
             files = self.files(queue.topic, queue.queue_id)
@@ -273,7 +276,10 @@ class StoreFiles:
         return result
 
     def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Store times of the messages at one offset of each queue, ms; queues without a message there are left out."""
+        """Return store times of the messages at one offset of each queue, ms since the epoch.
+
+        Queues without a message at their offset are left out.
+        """
         result = {}
         for queue, offset in places.items():
             files = self.files(queue.topic, queue.queue_id)
@@ -286,10 +292,10 @@ class StoreFiles:
         return result
 
     def slot_by_time(self, files: MappedQueueFiles, low: int, high: int, timestamp_ms: int) -> int:
-        """The first slot of a range whose message was stored at a time or later; its end without one."""
+        """Return the first slot of a range whose message was stored at a time or later; `high` without such a slot."""
         while low < high:
             middle = (low + high) // 2
-            # What has no time, a blank unit or a damaged record, is passed over.
+            # Skip blank units and damaged records, which have no time.
             at = next((slot for slot in range(middle, high) if self.time(files, slot) is not None), high)
             if at < high and (self.time(files, at) or 0) < timestamp_ms:
                 low = at + 1
@@ -298,7 +304,7 @@ class StoreFiles:
         return low
 
     def time(self, files: MappedQueueFiles, slot: int) -> int | None:
-        """When the message of a slot was stored, ms; None when it has no intact record."""
+        """Return the store time in ms of a slot's message; None if it has no intact record."""
         unit = files.at(slot)
         if unit is None or unit.blank[0]:
             return None
@@ -306,7 +312,7 @@ class StoreFiles:
         return None if entry is None else entry.store_timestamp
 
     def _entry(self, physical: int) -> LogEntry | None:
-        """The record at a commit-log offset."""
+        """Return the record at a commit log offset."""
         index = int(self.log.index_of(np.array([physical]))[0])
         start = int(self.log.starts[index]) if index >= 0 else 0
         mapped = self.log.get(start) if index >= 0 else None
@@ -317,15 +323,15 @@ class StoreFiles:
     def find(
         self, queue: MessageQueue, hits: Sequence[LogEntry], indexed: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Ranges of slots of a queue in which messages with a key may be.
+        """Return ranges of slots of a queue in which messages with a key may be.
 
         Args:
-            queue: where.
-            hits: what the index has of the key, see `lookup`.
-            indexed: stretches of the log of which the index has everything.
+            queue: the queue.
+            hits: the index's records for the key, see `lookup`.
+            indexed: ranges of the log that the index covers completely.
         """
         begin, end = self.slots(queue)
-        if is_light(queue.topic):  # the index knows a record under its own topic only
+        if is_light(queue.topic):  # The index contains a record under its own topic only.
             return [(begin, end)]
         files, ranges, low = self.files(queue.topic, queue.queue_id), [], begin
         for first, last in [*sorted(indexed), (1 << 63, 1 << 63)]:
@@ -338,11 +344,11 @@ class StoreFiles:
         return sorted([*ranges, *((slot, slot + 1) for slot in alone)])
 
     def lookup(self, topic: str, key: str) -> tuple[list[LogEntry], list[tuple[int, int]]]:
-        """What the index says about a key (store.md §8).
+        """Look up a key in the index (store.md §8).
 
         Returns:
-            The topic's records with the key's hash, and the stretches of the log of which the index has everything:
-            an index may begin later than the log, and files of it may be gone or not understood.
+            The topic's records with the key's hash, and the ranges of the log that the index covers completely. The
+                index may begin later than the log, and some of its files may be missing or unreadable.
         """
         wanted = index_hash(topic, key)
         hits: list[LogEntry] = []
@@ -352,11 +358,11 @@ class StoreFiles:
                 continue
             file = ReadOnlySegment(header.path)
             slots = slots_of(header, file)
-            if slots is None:  # not understood
+            if slots is None:  # A file of unknown layout.
                 continue
             indexed.append((header.begin_offset, header.end_offset + 1))
             entries = HEADER_SIZE + 4 * slots
-            # Beside a running broker there may be more entries than the header says.
+            # Beside a running broker the file may contain more entries than its header says.
             most = (len(file.view) - entries) // ENTRY_SIZE
             number = SLOT.unpack_from(file.view, HEADER_SIZE + 4 * (wanted % slots))[0]
             for _ in range(most):

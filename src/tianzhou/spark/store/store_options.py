@@ -32,14 +32,14 @@ _OFFSETS: Final = '{"topic": {"0": 42, "1": -2}} with -1 for latest and -2 for e
 
 @dataclass(frozen=True, slots=True)
 class StorePoint:
-    """A point in every queue; one of the fields but `option` and `broker_name` is set.
+    """A point in every queue. Exactly one of the fields except `option` and `broker_name` is set.
 
     Attributes:
-        option: where it came from, for messages.
+        option: name of the option, for messages.
         mark: EARLIEST or LATEST.
-        timestamp_ms: the first message stored at this time or later.
+        timestamp_ms: a time in ms since the epoch: the first message stored then or later.
         offsets: see `source.positions`; values may be EARLIEST or LATEST.
-        broker_name: whose of the offsets are meant, where they name several brokers; "" when that is not known.
+        broker_name: the broker whose offsets apply, if they contain several brokers; "" if unknown.
     """
 
     option: str
@@ -49,11 +49,11 @@ class StorePoint:
     broker_name: str = ""
 
     def resolve(self, bounds: Mapping[MessageQueue, QueueBounds]) -> Positions:
-        """Where the point lies in each queue, when it is no time.
+        """Return the position of the point in each queue. The point must not be a time.
 
         Raises:
-            ConfigError: offsets leave out a queue, name an unknown one or lie behind its end, or several brokers are
-                named and none of them is the store's.
+            ConfigError: the offsets lack a queue, contain an unknown queue, are after a queue's end, or contain several
+                brokers without the store's.
         """
         if self.offsets is None:
             return {queue: limits[0 if self.mark == EARLIEST else 1] for queue, limits in bounds.items()}
@@ -80,7 +80,10 @@ class StorePoint:
         return result
 
     def _of_topic(self, topic: str, below: Any, there: list[int]) -> Mapping[int, int]:
-        """The offsets of a topic's queues; a store is one broker's, so the broker's name makes no difference."""
+        """Return the offsets of a topic's queues.
+
+        The name of a single broker is ignored, because a store has one broker.
+        """
         if isinstance(below, Mapping):
             if below and all(name.isdecimal() and isinstance(at, int) for name, at in below.items()):
                 return {int(name): at for name, at in below.items()}
@@ -175,27 +178,27 @@ class StoreOptions:
     Attributes:
         path: `storePath`.
         commit_logs: `storePathCommitLog`.
-        broker_name: what the column `brokerName` says; "" for null.
-        topics: the topics to read, when they are named.
-        pattern: which topics to read, when a pattern chooses them.
-        assigned: queues of each topic to read, when they are named.
+        broker_name: value of the column `brokerName`; "" for null.
+        topics: the topics to read, if they are given by name.
+        pattern: regular expression for the topics to read, if they are given by a pattern.
+        assigned: queue ids to read by topic, if they are given.
         queues: numbers of the queues to read; empty for all.
-        starting: where to begin.
-        starting_strategy: `error` or `latest`: what a queue without a message at the starting time or later means.
-        ending: where a batch ends.
-        key: only messages with this key or unique key.
+        starting: the start of the read.
+        starting_strategy: `error` or `latest`, for a queue without a message at the starting time or later.
+        ending: the end of a batch.
+        key: key or unique key of the wanted messages; None for all messages.
         tags: a tag expression.
         verify_crc: whether bodies are compared with their CRC.
-        fail_on_data_loss: whether messages that are gone or damaged fail the query or are skipped with a warning.
+        fail_on_data_loss: whether lost or damaged messages fail the query; otherwise they are skipped with a warning.
         include_properties: whether the row schema has the column `properties`.
-        include_metadata: whether it has id, hosts, deliveries, flags and place in the log.
+        include_metadata: whether the row schema has id, hosts, deliveries, flags and commit log offset.
         kafka_columns: whether the row schema is that of Spark's Kafka source.
-        include_headers: whether that one has the column `headers`.
+        include_headers: whether the schema of Kafka has the column `headers`.
         max_born_ahead_ms: ms by which the producer's time may be later than the broker's; later times are null.
-        corrupt_bodies: what becomes of a compressed body that cannot be unpacked, see `rows.rules`.
-        min_partitions: how many tasks are wanted at least, 0 for as many as the work is worth.
-        max_records_per_partition: most messages in a task, 0 for no bound.
-        max_offsets_per_trigger: most messages in a micro-batch, None for no bound.
+        corrupt_bodies: the rule for a compressed body that cannot be unpacked, see `rows.rules`.
+        min_partitions: minimum number of tasks, 0 for a number that suits the number of messages.
+        max_records_per_partition: maximum messages in a task, 0 for no limit.
+        max_offsets_per_trigger: maximum messages in a micro-batch, None for no limit.
     """
 
     path: str = several(
@@ -240,11 +243,11 @@ class StoreOptions:
     max_offsets_per_trigger: int | None = count("maxOffsetsPerTrigger", None, "; streams only")
 
     def wants_topic(self, topic: str) -> bool:
-        """Whether a topic is wanted, if it is one of the users' own."""
+        """Whether a topic is selected. System topics must be excluded by the caller."""
         return re.fullmatch(self.pattern, topic) is not None if self.pattern is not None else topic in self.topics
 
     def wants(self, queue: MessageQueue) -> bool:
-        """Whether a queue is wanted."""
+        """Whether a queue is selected."""
         if not self.wants_topic(queue.topic):
             return False
         if self.assigned is not None:
@@ -256,11 +259,11 @@ def parse_store(values: Mapping[str, str], mode: str | None = None) -> StoreOpti
     """Read the options of `format("tianzhou_store")`.
 
     Args:
-        values: as written; names in any case. `path`, what `load(path)` gives, stands for `storePath`.
-        mode: BATCH or STREAM; None while that is not known yet, which leaves out what depends on it.
+        values: as written; names in any case. `path`, the argument of `load(path)`, has the meaning of `storePath`.
+        mode: BATCH or STREAM; None if it is not known yet, which skips the checks that depend on it.
 
     Raises:
-        ConfigError: an option is missing, unknown, malformed, not for this mode or in another's way.
+        ConfigError: an option is missing, unknown, malformed, not for this mode, or contradicts another option.
     """
     raw = RawOptions(values, StoreOptions, mode)
     _path(raw)

@@ -1,8 +1,8 @@
-"""From ranges of a store's queues to Arrow batches, straight from the mapped files.
+"""Ranges of a store's queues to Arrow batches, directly from the mapped files.
 
-One binary array over a whole commit-log file, whose edges are where the wanted parts begin and end, gives every
-column in one `take`: see `columns`. Each record is compared with what its queue says about it before it is used;
-what does not fit is lost, by offset and place in the file.
+A binary array over a whole commit log file, whose edges are the starts and ends of the wanted parts, gives every column
+in one `take`, see `columns`. Each record is compared with its unit before it is used. Records that do not match are
+lost, and reported by their offset and their position in the file.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ logger = logging.getLogger(__name__)
 
 ROWS: Final = 8192
 BYTES: Final = 8 << 20
-"""A batch is full with either."""
+"""Maximum size of a batch of rows, beside `ROWS`."""
 SPARSE: Final = 8
-"""Where a queue's records are scattered more widely than this, what is between them is not fetched with them."""
+"""If the range of a queue's records exceeds their size by this factor, the bytes between them are not fetched."""
 NAMED: Final = 20
-"""Maximum lost ranges named; of the others only the number is."""
+"""Maximum number of lost ranges in an error. Of the others it contains only the number."""
 _EXTENDED: Final = -(1 << 31) - 1
-"""Tags codes up to here are addresses of extension units (store.md §5.5)."""
+"""Tags codes up to this value are addresses of extension units (store.md §5.5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows, and what of them.
+    """The wanted rows and their columns.
 
     Attributes:
         schema: schema of the batches.
         columns: the column of the row schema behind each field.
         tags: a tag expression.
-        key: only messages with this key or unique key; None for all.
-        verify_crc: compare bodies with their CRC.
-        fail_on_data_loss: whether a message that is not there or damaged is an error, or skipped with a warning.
-        rules: what becomes of values that no row can have.
+        key: key or unique key of the wanted messages; None for all messages.
+        verify_crc: whether to compare bodies with their CRC.
+        fail_on_data_loss: whether a lost or damaged message is an error; otherwise it is skipped with a warning.
+        rules: rules for values that no row can have.
     """
 
     schema: Schema
@@ -70,14 +70,14 @@ class Wanted:
 
 
 class RowReader:
-    """Reads ranges of queues.
+    """A reader of ranges of queues.
 
     Args:
         store: the store.
-        wanted: which rows, and what of them.
+        wanted: the wanted rows and their columns.
 
     Attributes:
-        lost: how many offsets were skipped.
+        lost: number of offsets that were skipped.
     """
 
     def __init__(self, store: StoreFiles, wanted: Wanted) -> None:
@@ -85,7 +85,7 @@ class RowReader:
         self._wanted = wanted
         self._tags = parse_tags(wanted.tags).tags
         self._codes = np.array([tags_code(tag) for tag in sorted(self._tags)], np.int64)
-        # To compare CRCs or keys, the records have to be looked at first.
+        # A comparison of CRCs or keys needs the records, so the compiled code cannot make the batch directly.
         at_once = not wanted.verify_crc and wanted.key is None
         rules = wanted.rules
         self._compiled = CompiledColumns(wanted.schema, wanted.columns, self._tags, rules) if at_once else None
@@ -93,10 +93,10 @@ class RowReader:
         self.lost = 0
 
     def read(self, span: Span) -> Iterator[RecordBatch]:
-        """The rows of a range as batches of up to `ROWS` rows and about `BYTES` bytes.
+        """Return the rows of a range as batches of up to `ROWS` rows and about `BYTES` bytes.
 
         Raises:
-            DataLoss: messages of the range are gone or damaged, and that is not to be skipped.
+            DataLoss: messages of the range are lost or damaged, and `fail_on_data_loss` is set.
         """
         store, queue = self._store, span.queue
         files = store.files(queue.topic, queue.queue_id)
@@ -111,7 +111,7 @@ class RowReader:
             inside = units.where(units.base < span.end)
             at = self._gap(queue, at, inside)
             for batch in self._batches(queue, span, inside.where(~inside.blank)):
-                self._settle()  # not before: what follows each other is one loss
+                self._settle()  # Report here and not earlier, so that adjacent losses are one.
                 yield batch
             if len(self._losses) > NAMED:
                 self._settle()
@@ -128,7 +128,7 @@ class RowReader:
             self.lost = 0
 
     def _gap(self, queue: MessageQueue, at: int, units: Units) -> int:
-        """Note the offsets between units as lost; the offset behind them."""
+        """Record the offsets between units as lost. Return the offset after the units."""
         if not len(units.base):
             return at
         ends = units.base + units.count
@@ -147,10 +147,10 @@ class RowReader:
             self._losses.append(MessageLoss(queue, start, end, reason))
 
     def _settle(self) -> None:
-        """Deal with what was lost so far.
+        """Raise an error for the losses so far, or log warnings.
 
         Raises:
-            DataLoss: it is not to be skipped.
+            DataLoss: there are losses, and `fail_on_data_loss` is set.
         """
         losses, self._losses = self._losses, []
         if not losses:
@@ -174,7 +174,7 @@ class RowReader:
     def _where(self, unit: Units) -> str:
         physical = int(unit.physical[0])
         index = int(self._store.log.index_of(unit.physical)[0])
-        if index < 0:  # deleted since
+        if index < 0:  # The file has been deleted since.
             return f"commit-log position {physical}"
         return place_text(int(self._store.log.starts[index]), physical)
 
@@ -191,13 +191,16 @@ class RowReader:
             yield from self._decoded(queue, span, start, mapped, piece)
 
     def _pieces(self, queue: MessageQueue, units: Units) -> Iterator[tuple[int, Any, Units]]:
-        """Units of one commit-log file each, ascending, inside the file, of about `BYTES` bytes together."""
+        """Yield the units in pieces of about `BYTES` bytes.
+
+        A piece is ascending, belongs to one commit log file, and is inside the file.
+        """
         if not len(units.base):
             return
         log = self._store.log
         if len(log.starts) == 0 or (units.physical >= log.starts[-1]).any():
             self._look_again(units)
-        starts = log.starts  # `look` puts another array in its place, and `index` counts in this one
+        starts = log.starts  # `look` replaces the array, and `index` refers to this one
         index: Ints = np.searchsorted(starts, units.physical, side="right") - 1
         full = np.cumsum(units.size) // BYTES
         ends = units.physical + units.size
@@ -211,7 +214,7 @@ class RowReader:
                 log.look()
                 self._lose_units(queue, piece)
                 continue
-            # Arrow checks no bounds: nothing outside the file may get there.
+            # Arrow does not check bounds, so units that reach outside the file must not be passed to it.
             room = len(mapped.raw) - (piece.physical - start)
             fits = (piece.size >= OVERHEAD) & (piece.physical >= start) & (piece.size <= room)
             if not fits.all():
@@ -224,7 +227,7 @@ class RowReader:
                 yield start, mapped, piece
 
     def _look_again(self, units: Units) -> None:
-        """Take notice of files that have come since."""
+        """List the files again if units refer to positions after the last known file."""
         log = self._store.log
         last = log.get(int(log.starts[-1])) if len(log.starts) else None
         if last is None or int((units.physical + units.size).max()) > int(log.starts[-1]) + len(last.raw):
@@ -246,7 +249,7 @@ class RowReader:
         try:
             batch = self._made(records, span)
         except CorruptRecord as error:
-            # A body that cannot be unpacked: halve until it is alone.
+            # A body cannot be unpacked: halve the piece until the record is alone.
             if len(units.base) == 1:
                 self._lose_units(queue, units, f"{self._where(units)}: {error}")
                 return
@@ -258,7 +261,7 @@ class RowReader:
             yield batch
 
     def _records(self, queue: MessageQueue, start: int, mapped: Any, units: Units) -> tuple[Records, Ints]:
-        """The records of units that are what their queue says, and which units those are."""
+        """Return the records that match their units, and the units of these records."""
         records, good = Records.at(
             mapped.data, units.physical - start, units.size, self._named(queue), self._wanted.rules
         )
@@ -285,11 +288,11 @@ class RowReader:
         return records, good
 
     def _named(self, queue: MessageQueue) -> MessageQueue:
-        """A queue with the name of its broker as rows have it."""
+        """Return a queue with the broker's name for rows."""
         return MessageQueue(queue.topic, self._store.broker_name, queue.queue_id)
 
     def _further(self, queue: MessageQueue, record: memoryview, unit: Units) -> bool:
-        """Whether a record that says to be of another queue is in this one as well (store.md §7)."""
+        """Whether a record whose header contains another queue belongs to this queue as well (store.md §7)."""
         physical = int(unit.physical[0])
         entry = _entry(record, physical)
         place = (queue.topic, queue.queue_id, int(unit.base[0]))
@@ -309,12 +312,12 @@ class RowReader:
 
 
 def _entry(record: memoryview, physical: int) -> LogEntry | None:
-    # A record in a file has the end mark's bytes behind it; one alone has not.
+    # A record in a file is followed by at least the bytes of an end mark. A single record is not, so append them.
     return read_item(memoryview(bytes(record) + bytes(8)), 0, physical, check_crc=False).entry
 
 
 def _intact(records: Records) -> Ints:
-    """Which records' bodies fit their CRC (store.md §0.1)."""
+    """Return NumPy booleans: whether the body of each record matches its CRC (store.md §0.1)."""
     bodies = records.stored_bodies()
     content, edges = arrays.content(bodies)
     view, edge = memoryview(content), edges.tolist()
@@ -324,7 +327,7 @@ def _intact(records: Records) -> Ints:
 
 
 def _with_key(records: Records, key: str) -> Ints:
-    """Which messages can be found by a key."""
+    """Return NumPy booleans: whether each message has a key."""
     unique = arrays.contained(records.pairs.column(names.UNIQ_KEY), arrays.strings([key.encode()], pa.string()))
     keys = records.pairs.column(names.KEYS)
     candidates = arrays.bits(arrays.function("match_substring")(keys, key))
@@ -334,7 +337,7 @@ def _with_key(records: Records, key: str) -> Ints:
 
 
 def read_all(store: StoreFiles, spans: Sequence[Span], wanted: Wanted) -> Iterator[RecordBatch]:
-    """The rows of some ranges, one behind the other; errors as of `RowReader.read`."""
+    """Return the rows of several ranges in order. Errors are those of `RowReader.read`."""
     reader = RowReader(store, wanted)
     for span in spans:
         yield from reader.read(span)

@@ -1,4 +1,4 @@
-"""`format("tianzhou_store")`: the topics of a store folder as tables, read from its files without a broker."""
+"""A data source for `format("tianzhou_store")`: the topics of a store folder as tables, read without a broker."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from tianzhou.spark.store.store_files import StoreFiles
 
 TASK_MESSAGES: Final = 100_000
-"""Ranges of fewer messages share a task, and longer ones are cut, unless options say otherwise."""
+"""Ranges with fewer messages share a task, and longer ones are split, unless options require otherwise."""
 
 GONE_AFTER_S: Final = 2.0
-"""Seconds a queue has to be missing: a repair of the store replaces folders of queues."""
+"""Seconds for which a queue must be missing before it counts as lost. A repair of the store replaces queue folders."""
 LOOK_EVERY_S: Final = 0.1
 
 More = Mapping[tuple[str, int], tuple[int, bytes]]
 
 
 class StorePartition(InputPartition):
-    """Ranges of queues, and the units that their files lack: what one task reads."""
+    """Ranges of queues that one task reads, and the units that the files of these queues lack."""
 
     def __init__(self, spans: list[Span], more: More) -> None:
         super().__init__(", ".join(str(span.queue) for span in spans))
@@ -60,10 +60,10 @@ def _open(options: StoreOptions, more: More | None = None) -> StoreFiles:
 
 
 def _queues(store: StoreFiles, options: StoreOptions, *, all_there: bool = True) -> list[MessageQueue]:
-    """The queues that are to be read.
+    """Return the queues to read.
 
     Raises:
-        ConfigError: a topic or queue that is named is not there, unless that is allowed.
+        ConfigError: a topic or queue of the options does not exist, and `all_there` is set.
     """
     topics: tuple[str, ...] = options.topics
     if options.pattern is not None:
@@ -89,10 +89,10 @@ def _locate(store: StoreFiles, point: StorePoint, bounds: Mapping[MessageQueue, 
 
 
 class _StoreSpanReader(Pickled):
-    """Reads the ranges that it has divided among tasks, which it is pickled into.
+    """A reader that divides ranges among tasks and reads them there. It is pickled into the tasks.
 
     Args:
-        options: what is read.
+        options: options of the read.
         schema: the wanted columns.
     """
 
@@ -116,7 +116,7 @@ class _StoreSpanReader(Pickled):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of some ranges; see `store_rows.RowReader.read`."""
+        """Return the rows of some ranges; see `store_rows.RowReader.read`."""
         if not isinstance(partition, StorePartition):  # Spark's stand-in for "no partitions"
             return
         from tianzhou.spark.store.store_rows import Wanted, read_all
@@ -173,15 +173,15 @@ def _clipped(
 
 
 class StoreReader(_StoreSpanReader, DataSourceReader):
-    """Reads each queue between two fixed positions."""
+    """A reader of each queue between two fixed positions."""
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges of about equal work.
+        """Return ranges of about equal work.
 
         Raises:
             StoreUnreadable: there is no such store.
-            ConfigError: topics, queues or offsets are named that the store does not have.
-            DataLoss: offsets of the read are gone, and that is not to be skipped.
+            ConfigError: the options contain topics, queues or offsets that the store does not have.
+            DataLoss: messages of the read are lost, and `failOnDataLoss` is on.
         """
         options = self._options
         store = _open(options)
@@ -198,7 +198,7 @@ class StoreReader(_StoreSpanReader, DataSourceReader):
 
 
 def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
-    """The parts of ranges in which messages with a key may be."""
+    """Return the parts of ranges in which messages with a key may be."""
     hits = {topic: store.lookup(topic, key) for topic in {span.queue.topic for span in spans}}
     result = []
     for span in spans:
@@ -211,9 +211,10 @@ def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
 
 
 class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a store on this machine that a broker adds to; offsets as of `readers.StreamReader`.
+    """A reader that follows a store on this machine while a broker writes to it.
 
-    A store is one broker's, so positions that were written under another `brokerName` are those of the same queues.
+    Offsets have the form of `readers.StreamReader`. A store has one broker, so positions that were written under
+    another `brokerName` are positions of the same queues.
 
     Args:
         options: the options of a stream.
@@ -229,7 +230,7 @@ class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTrigge
         self._ends: Positions = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the files, which stay in the process that planned."""
+        """Return the state without the mapped files, which must stay in the driver."""
         return {**self.__dict__, "_store": None}
 
     def _bounds(self, *, first: bool = False) -> dict[MessageQueue, QueueBounds]:
@@ -242,7 +243,7 @@ class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTrigge
         return self._last
 
     def _positions(self, offset: Mapping[str, Any]) -> tuple[Positions, Positions]:
-        """Where a batch begins and ends, by the name the broker has now."""
+        """Return the start and end of a batch, under the present name of the broker."""
         start, end = offsets.from_json(offset)
         return offsets.renamed(start, self._name), offsets.renamed(end, self._name)
 
@@ -253,7 +254,7 @@ class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTrigge
         return self._options.broker_name or UNNAMED
 
     def _gone(self, position: Positions) -> list[MessageLoss]:
-        """The queues the stream was in and the store does not have any more."""
+        """Return the losses of queues that the stream has read and that the store no longer has."""
         begun = time.monotonic()
         while True:
             gone = [queue for queue in sorted(position) if queue not in self._last and self._options.wants(queue)]
@@ -265,11 +266,11 @@ class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTrigge
         return [MessageLoss(q, position[q], ends[q] if q in self._ends else None, _GONE) for q in gone]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins; Spark calls it twice, so it is found out once.
+        """Return the start of a query without a checkpoint. It is determined once, because Spark calls this twice.
 
         Raises:
             StoreUnreadable: there is no such store.
-            ConfigError: topics, queues or offsets are named that the store does not have.
+            ConfigError: the options contain topics, queues or offsets that the store does not have.
         """
         if self._initial is None:
             bounds = self._bounds(first=True)
@@ -281,19 +282,19 @@ class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTrigge
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """`maxOffsetsPerTrigger`."""
+        """Return `maxOffsetsPerTrigger`."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember where the queues end now; nothing behind that is read."""
+        """Store the present ends of the queues. Later messages are not read."""
         self._target = offsets.ends(self._bounds())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends; `start` itself when there is nothing to read.
+        """Return the end of the next micro-batch; `start` itself if there are no messages.
 
         Raises:
-            DataLoss: messages behind `start` are gone, and that is not to be skipped.
+            DataLoss: messages after `start` are lost, and `failOnDataLoss` is on.
         """
         from tianzhou.spark.source.span_reader import LossPolicy
 
@@ -321,15 +322,15 @@ class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTrigge
         return m.with_marks(offsets.to_json(begin, end), m.marked(kept, end, bounds, self._store.store_times))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Where the queues ended when last looked at, for progress reports."""
+        """Return the ends of the queues at the last listing, for progress reports."""
         ends = offsets.ends(self._last)
         return offsets.to_json(ends, ends) if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of a micro-batch: from what `end` says about its beginning, whatever `start` is.
+        """Return the ranges of a micro-batch. They begin at the `from` of `end`; `start` is ignored.
 
         Raises:
-            DataLoss: the batch is run again, and some of its messages are gone by now.
+            DataLoss: the batch is run again, and some of its messages have been lost since.
         """
         if start == end:
             return []
@@ -343,9 +344,9 @@ class StoreStreamReader(_StoreSpanReader, DataSourceStreamReader, SupportsTrigge
 
 
 class TianzhouStore(Pickled, DataSource):
-    """The data source Spark makes for `format("tianzhou_store")`.
+    """A data source for `format("tianzhou_store")`.
 
-    All methods but `streamReader` raise `ConfigError` when an option, the schema or the mode is wrong.
+    All methods except `streamReader` raise `ConfigError` when an option, the schema or the mode is wrong.
     """
 
     @classmethod
@@ -354,26 +355,26 @@ class TianzhouStore(Pickled, DataSource):
         return "tianzhou_store"
 
     def schema(self) -> StructType:
-        """The row schema (see `schema`).
+        """Return the row schema (see `schema`).
 
         Raises:
-            ConfigError: an option is wrong, whatever the kind of read.
+            ConfigError: an option is wrong, for any kind of read.
         """
         return schema_of(parse_store(self.options))
 
     def reader(self, schema: StructType) -> StoreReader:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         return StoreReader(parse_store(self.options, BATCH), schema)
 
     def streamReader(self, schema: StructType) -> StoreStreamReader | RefusedStream:  # noqa: N802 - Spark's name
-        """For `spark.readStream`; raises nothing, see `source.refused`."""
+        """Return the reader for `spark.readStream`. It raises no error, see `source.refused`."""
         try:
             return StoreStreamReader(parse_store(self.options, STREAM), schema)
         except ConfigError as error:
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """A store is written by a broker, or by `tianzhou store import`.
+        """Reject the write: a store is written by a broker or by `tianzhou store import`.
 
         Raises:
             ConfigError: always.
@@ -383,5 +384,5 @@ class TianzhouStore(Pickled, DataSource):
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
-        """As `writer`."""
+        """Reject the write, see `writer`."""
         return self.writer(schema, overwrite)

@@ -1,4 +1,4 @@
-"""Messages of a store as Arrow tables, many at a time, without a Python step per message but one look at its head."""
+"""Messages of a store as Arrow tables. The only Python step per message reads its header."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ SCHEMA: Final[Any] = pa.schema(
 
 
 def tables(records: Iterable[tuple[LogEntry, memoryview]]) -> Iterator[Any]:
-    """Records as tables of about 32 MiB, each sorted by queue.
+    """Return records as tables of about 32 MiB, each sorted by queue.
 
     Args:
-        records: in the order of the log.
+        records: records in the order of the log.
 
     Raises:
         CorruptRecord: a body cannot be unpacked.

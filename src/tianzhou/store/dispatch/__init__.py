@@ -1,1 +1,1 @@
-"""Dispatch: from the commit log to the queues and the index."""
+"""Dispatch from the commit log to the queues and the index."""

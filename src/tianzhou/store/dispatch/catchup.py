@@ -1,8 +1,8 @@
-"""Giving the index what it lacks of the log while the store serves (store.md §8, §10.4).
+"""The catch-up of the index with the log while the store serves (store.md §8, §10.4).
 
-After a loss of power, or when index files have gone, the keys of much of the log may have to be indexed again. Queues
-do not wait for that: until the index has caught up with the dispatcher, new records get no entries; then the dispatcher
-takes over. Entries are thus always in the order of the log, as RocketMQ has them.
+After a power failure, or when index files are missing, the keys of much of the log may have to be indexed again. Queues
+do not wait for that. Until the index has caught up with the dispatcher, new records get no entries; then the dispatcher
+takes over. Entries are thus always in the order of the log, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _WARN_SECONDS: Final = 60.0
 
 
 class IndexCatchUp:
-    """Goes over the log from where the index ends to where the dispatcher is.
+    """Reads the log from the end of the index to the dispatcher's position.
 
     Args:
         log: the commit log.
         dispatcher: gets the index when that has caught up.
         index: the index.
-        settings: how records are checked.
-        position: log offset before which the index has everything.
+        settings: checks of records.
+        position: log offset before which the index is complete.
         on_done: called when the index has caught up.
 
     Attributes:
-        position: log offset up to which the index has everything.
+        position: log offset up to which the index is complete.
         done: whether it has caught up.
-        begun: whether a loop sees to it.
+        begun: whether an event loop runs the catch-up.
     """
 
     def __init__(
@@ -74,16 +74,16 @@ class IndexCatchUp:
 
     @property
     def behind(self) -> int:
-        """Bytes of the log that are still to be gone over."""
+        """Bytes of the log still to index."""
         return 0 if self.done else max(self._dispatcher.position - self.position, 0)
 
     def go_back(self, position: int) -> None:
-        """Index again from a log offset on: files that knew what is behind it are no more."""
+        """Index again from a log offset on, because the files of later records are dropped."""
         self.position = min(self.position, position)
         self._began_at = min(self._began_at, position)
 
     def _queried(self) -> None:
-        """Someone queries the index: without a loop it is completed now, otherwise the log says what is missing."""
+        """Complete the index for a query without an event loop; otherwise warn about the missing part."""
         if not self.begun:
             self.finish()
             return
@@ -99,16 +99,16 @@ class IndexCatchUp:
             )
 
     def finish(self) -> None:
-        """Catch up, however long it takes.
+        """Catch up completely, however long it takes.
 
         Raises:
-            OSError: an index file cannot be made, or the disk is full.
+            OSError: an index file cannot be created, or the disk is full.
         """
         while not self.done:
             self.slice(1e9)
 
     async def run(self, executor: Executor) -> None:
-        """Catch up in slices of the loop, half of its time at most; what has to come from the disk is waited for.
+        """Catch up in slices of the event loop, at most half of its time; a thread waits for the disk.
 
         Args:
             executor: waits for the disk.
@@ -141,7 +141,7 @@ class IndexCatchUp:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _window(self) -> tuple[Segment, int, int] | None:
-        """The part of a segment that is looked at next."""
+        """Return the part of a segment to read next."""
         segment = self._log.files.find(self.position)
         if segment is None:
             return None
@@ -149,14 +149,14 @@ class IndexCatchUp:
         return segment, start, min(start - start % _WINDOW + _WINDOW, segment.size)
 
     def slice(self, seconds: float, upto: int = 1 << 63) -> None:
-        """Go on for a while.
+        """Continue for a while.
 
         Args:
-            seconds: about the time it may take.
-            upto: not behind this position of the present segment.
+            seconds: approximate maximum time.
+            upto: end position in the present segment.
 
         Raises:
-            OSError: an index file cannot be made, or the disk is full.
+            OSError: an index file cannot be created, or the disk is full.
         """
         stop = perf_counter() + seconds
         log, files = self._log, self._log.files
@@ -189,7 +189,7 @@ class IndexCatchUp:
         return min((start for start, _ in self._log.damaged if start > self.position), default=1 << 63)
 
     def _step(self, segment: Segment | None, end: int, upto: int) -> None:
-        """Index the next records, those that begin before `end`."""
+        """Index the next records that begin before `end`."""
         settings, files, index = self._settings, self._log.files, self._index
         at = max(files.index_of(self.position), 0)
         steps = walk(

@@ -1,7 +1,7 @@
-"""From the log to queues and index: each stored record gets its unit and its index entries (store.md §13).
+"""Dispatch from the log to queues and index: each stored record gets its unit and its index entries (store.md §13).
 
-Appends hand over what they know of a record; nothing is parsed again. The loop is shared with everyone else, so
-the work is done in slices.
+Appends pass the fields of a record, so the dispatcher parses no records. Because other tasks share the event loop, it
+works in slices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEP: Final = 32
 BACKLOG_LIMIT: Final = 65_536
 _RETRY_SECONDS: Final = 1.0
 MAX_TRIES: Final = 3
-"""Tries of a record that fails because of itself, before it is left out."""
+"""Number of tries of a record that fails because of itself, before it is skipped."""
 _OF_THE_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
 """Errors of the system that a folder's name causes."""
 _Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
@@ -52,21 +52,21 @@ class Dispatcher:
     """Follows the log and fills queues and index.
 
     Args:
-        index: where keys go; None when `messageIndexEnable` is off.
-        on_failure: called with the error when queues or index cannot be written, and which of them; dispatch is tried
-            again every second.
+        index: gets the keys; None when `messageIndexEnable` is off.
+        on_failure: called with the error when queues or index cannot be written, and which of them; dispatch is retried
+            every second.
         on_recovered: called when it works again.
 
     Attributes:
-        pending: records not yet dispatched, oldest first; those of a batch may stand there a few at a time.
+        pending: records not yet dispatched, oldest first; records of a batch may be grouped.
         position: end of the last dispatched record in the commit log.
         logics_timestamp: store time of the last dispatched record, ms.
-        limit: records that end behind this offset wait; None when nothing has to wait (store.md §13).
-        dirty: queues with units that are not known to be on disk.
-        index: where keys go now; None also while `IndexCatchUp` sees to it.
-        turning: whether a slice is dispatched just now, so that `dispatched` will be called.
-        dispatched: called after each slice, in the same turn of the loop: for who looks at what has come.
-        left_out: records that got no unit or no index entry, because they cannot have one.
+        limit: records that end after this offset wait; None when no record has to wait (store.md §13).
+        dirty: queues with units that may not be on disk yet.
+        index: gets the keys now; None also during the work of `IndexCatchUp`.
+        turning: whether a slice is being dispatched, so that `dispatched` will be called.
+        dispatched: called after each slice, in the same turn of the loop, for readers of new records.
+        left_out: number of records without a unit or index entry, because they cannot have one.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Dispatcher:
         self.kick()
 
     def kick(self) -> None:
-        """See to it that what is pending gets dispatched soon; without a loop, at once."""
+        """Schedule the dispatch of pending records; without an event loop, dispatch at once."""
         if self._loop is None:
             self.drain()
         elif not self.scheduled and not self._failed:
@@ -115,10 +115,10 @@ class Dispatcher:
         self.dispatched()
 
     def at_once(self) -> tuple[bool, IndexFile | None] | None:
-        """Index that takes the entries of what is dispatched as soon as it is stored.
+        """Return the index for records that are dispatched as soon as they are stored.
 
         Returns:
-            Whether there is an index, and its newest file; None when something has to be dispatched before.
+            Whether there is an index, and its newest file; None when other records must be dispatched first.
         """
         if self.pending or self.limit is not None or self._failed:
             return None
@@ -126,12 +126,12 @@ class Dispatcher:
         return (False, None) if index is None else (True, index.newest)
 
     def dispatched_at_once(self, position: int, stored: int, waited: Iterable[QueueCursor]) -> None:
-        """Note that records were dispatched at once, by whoever stored them and brought the index's header up to date.
+        """Note that the caller has stored and dispatched records, and has updated the index's header.
 
         Args:
-            position: where the last of them ends.
+            position: end of the last of them.
             stored: its store time, ms.
-            waited: queues that got one and are waited for.
+            waited: queues with new records that have waiters.
         """
         self.position, self.logics_timestamp = position, stored
         for queue in waited:
@@ -139,13 +139,13 @@ class Dispatcher:
                 queue.arrived.advance(queue.max_offset)
 
     def units_changed(self, queue: ConsumeQueue) -> None:
-        """Note that a queue has units which are not known to be on the disk."""
+        """Note that a queue has units that may not be on the disk."""
         if not queue.dirty:
             queue.dirty = True
             self.dirty.append(queue)
 
     def drain(self) -> None:
-        """Dispatch everything that may be dispatched, however long it takes."""
+        """Dispatch all records up to the limit, however long it takes."""
         while self.run(1 << 30, 1e9):
             pass
 
@@ -153,11 +153,11 @@ class Dispatcher:
         """Dispatch one slice.
 
         Args:
-            records: most records.
-            seconds: about the time it may take.
+            records: maximum number of records.
+            seconds: approximate maximum time.
 
         Returns:
-            Whether there is more that may be dispatched now.
+            Whether more records may be dispatched now.
         """
         pending = self.pending
         index = self.index
@@ -186,7 +186,7 @@ class Dispatcher:
                     break
             if index is not None and done:
                 index.write_header()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not go on in silence: nobody could consume
+        except Exception as error:  # noqa: BLE001 - a silent stop would block all consumers
             at_index = not pending or pending[0][0].max_offset > pending[0][1]
             if self._leaves_out(error, at_index):
                 self._recovered()
@@ -205,9 +205,9 @@ class Dispatcher:
             self._on_recovered()
 
     def _leaves_out(self, error: Exception, at_index: bool) -> bool:
-        """Leave out the first record if it has failed as often as it may because of itself; whether it is left out.
+        """Skip the first record after too many failures because of itself; return whether it is skipped.
 
-        The record stays in the log. A disk that refuses passes, so its errors are no reason to leave a record out.
+        The record stays in the log. A disk error is temporary, so it is no reason to skip a record.
         """
         pending: deque[_Pending] = self.pending  # type: ignore[assignment]
         if not pending or _passes(error):
@@ -231,9 +231,9 @@ class Dispatcher:
         return True
 
     def _by_hand(self, most: int) -> int:
-        """Dispatch a few records whatever they are, at least one; how many it were.
+        """Dispatch a few records of any kind, at least one; return their number.
 
-        A new queue needs a file, and that may have to wait for the disk: then the others are served before the next.
+        A new queue needs a file, which may have to wait for the disk. Then other tasks run before the next record.
 
         Raises:
             OSError: queue or index cannot be written; the record is still pending.
@@ -266,7 +266,7 @@ class Dispatcher:
         return count
 
     def take_apart(self) -> None:
-        """Let all records of batches wait one by one."""
+        """Split all pending batches into single records."""
         if any(type(one[4]) is bytes for one in self.pending):
             whole = [self.pending.popleft() for _ in range(len(self.pending))]
             for one in reversed(whole):
@@ -275,7 +275,7 @@ class Dispatcher:
                     self._part()
 
     def _part(self) -> None:
-        """Let the records of a batch that come next wait one by one."""
+        """Split the next batch into single records."""
         queue, offset, _, _, units, stored, kind, texts, _ = self.pending.popleft()
         assert isinstance(units, bytes)
         assert isinstance(texts, bytes)
@@ -298,7 +298,7 @@ class Dispatcher:
             self.kick()
 
     def stop(self) -> None:
-        """Dispatch what may be dispatched, and leave the loop."""
+        """Dispatch all records up to the limit, and leave the event loop."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,1 +1,1 @@
-"""A log whose records stand in entries: what a member of a DLedger group has on its disk (broker.md §19.5)."""
+"""A log whose records are in entries: the files of a DLedger group's member (broker.md §19.5)."""

@@ -1,4 +1,4 @@
-"""Change entries of a group's log: appended by a leader, found again among the committed entries (docs/adr/0024)."""
+"""Change entries of a group's log: appended by a leader, and found among the committed entries (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tianzhou.store.settings import StoreSettings
 _log = logging.getLogger(__name__)
 _ENTRIES_PER_STEP: Final = 500
 _MOST_OPENINGS: Final = 100
-"""Elections before the first leader served; more of them are not looked through."""
+"""Maximum number of elections before the first serving leader; more of them are not searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class ChangeEntries:
         log: the log of entries.
         entries: the entries of the log, by index.
         queues: the queues of the store.
-        dispatcher: passes over the appended entries in the order of the log.
-        flusher: learns the store time of the log's end.
-        copy: reads the entries that others have appended.
+        dispatcher: skips the appended entries in the order of the log.
+        flusher: gets the store time of the log's end.
+        copy: reads the entries of other members.
 
     Attributes:
         found: offset and size of the records that the copy of the log found and `next` has not returned yet.
@@ -89,7 +89,7 @@ class ChangeEntries:
         self.arrived: Callable[[], None] = lambda: None
 
     def append(self, body: bytes, now_ms: int) -> int:
-        """Append a change entry at the end of the leader's log; return the log offset behind it.
+        """Append a change entry at the end of the leader's log; return the log offset after it.
 
         Args:
             body: the changes.
@@ -116,7 +116,7 @@ class ChangeEntries:
         place = log.place_of(size)
         log.append_bodies([record(place + HEADER_SIZE)], log.term)
         self._flusher.last_timestamp = now_ms
-        # The dispatcher passes over prepared halves; its position has to come behind this one.
+        # The dispatcher skips prepared halves, but its position must advance past this one.
         queue = self._queues.find_or_make(CHANGE_TOPIC, 0)
         self._dispatcher.pending.append((queue, 0, place + HEADER_SIZE, size, 0, now_ms, PREPARED, "", ""))
         if self._settings.sync_flush:
@@ -124,7 +124,7 @@ class ChangeEntries:
         return log.end
 
     def note(self, offset: int, size: int) -> None:
-        """Note a change entry that the copy of the log comes to; it comes to some again after a change of role."""
+        """Note a change entry in the copied log; the copy may find one again after a change of role."""
         while self.found and self.found[-1][0] >= offset:
             self.found.pop()
         self.found.append((offset, size))
@@ -138,7 +138,7 @@ class ChangeEntries:
                 return None
             self.found.popleft()
             record = _read(self._log, offset, size)
-            # A record that was found uncommitted may have been cut; another one may stand in its place.
+            # A record that was found uncommitted may have been cut, and replaced by another one.
             if record is not None:
                 index = self._entries.index_before(offset + size)
                 term = self._entries.term_at(index)
@@ -149,8 +149,8 @@ class ChangeEntries:
     def _is_of_our_leader(self, index: int, term: int) -> bool:
         """Whether a leader of ours appended an entry, as far as the log shows.
 
-        A broker of Apache's that leads stores what its clients send, also what looks like a change entry. Leaders of
-        ours refuse that, and open their term with a record that has the identity of the group.
+        A broker of Apache's that leads stores all messages of its clients, also those in the form of a change entry.
+        Leaders of ours refuse such messages, and open their term with a record that has the identity of the group.
         """
         if term != self._term:
             entries = self._entries
@@ -177,10 +177,10 @@ class ChangeEntries:
         return entries.index_before(end)
 
     def began_with_tables(self, first_change: int) -> bool:
-        """Whether the log has all changes of the tables that its group ever made: it began with change entries.
+        """Whether the log has all changes of the tables that its group ever made, because it began with change entries.
 
         Args:
-            first_change: index of the first change entry; larger than all indices when there is none.
+            first_change: index of the first change entry; larger than all indexes without one.
         """
         entries = self._entries
         first_change = min(first_change, entries.end_index + 1)
@@ -193,7 +193,7 @@ class ChangeEntries:
         return True
 
     def scan(self, first: int, last: int) -> Iterator[ChangeEntry | None]:
-        """Find the change entries of a part of the log; give None between steps, for other work of the loop.
+        """Yield the change entries of a part of the log, and None between steps, so that other tasks can run.
 
         Args:
             first: index of the first entry.
@@ -219,7 +219,7 @@ class ChangeEntries:
 
 
 def _read(log: FramedLog, offset: int, size: int) -> Record | None:
-    """Return the record of a change entry; None when another one stands there."""
+    """Return the record of a change entry; None when another one is there."""
     data = log.read(offset, size)
     try:
         record = None if data is None else decode_record(data, check_crc=True)

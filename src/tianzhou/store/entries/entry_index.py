@@ -1,4 +1,4 @@
-"""Where each entry of a DLedger log is: one unit of 32 bytes an entry, in files of their own (broker.md §19.5)."""
+"""The index of a DLedger log's entries, with one unit of 32 bytes an entry, in its own files (broker.md §19.5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEP: Final = 64 << 10
 
 
 class EntryIndex:
-    """The units of all entries that the log has.
+    """The units of all entries of the log.
 
     Args:
         folder: of the files.
@@ -24,7 +24,7 @@ class EntryIndex:
     Attributes:
         files: the files.
         end: index of the next unit.
-        reserved: units before this index can be written without asking.
+        reserved: index before which units can be written without a reservation.
     """
 
     def __init__(self, folder: Path, file_size: int = FILE_SIZE) -> None:
@@ -35,7 +35,7 @@ class EntryIndex:
         self._synced = 0
 
     def load(self) -> None:
-        """Take in the files; one of another length, or behind a gap, goes with all that follow: they are rebuilt.
+        """Load the files; delete one of another length, or after a gap, and all later ones, to be rebuilt.
 
         Raises:
             OSError: the folder cannot be read.
@@ -51,7 +51,7 @@ class EntryIndex:
                 expected = -1
 
     def find(self, index: int) -> EntryHeader | None:
-        """What the unit of an entry says; None when there is none."""
+        """Return the unit of an entry; None without one."""
         segment = self.files.find(index * UNIT_SIZE) if index >= 0 else None
         if segment is None:
             return None
@@ -62,14 +62,14 @@ class EntryIndex:
         return EntryHeader(index, term, pos, size - HEADER_SIZE, size)
 
     def reserve(self, index: int, count: int = 1) -> None:
-        """See to it that the units of some entries can be written.
+        """Ensure that the units of some entries can be written.
 
         Args:
             index: of the first of them: the next entry, or the first one.
-            count: how many, of one file or of two that follow each other.
+            count: number of units, in one file or two consecutive ones.
 
         Raises:
-            OSError: no file can be made, or the disk is full.
+            OSError: no file can be created, or the disk is full.
         """
         segment = self._find_or_make(index * UNIT_SIZE)
         at = index * UNIT_SIZE - segment.start
@@ -99,7 +99,7 @@ class EntryIndex:
             size: bytes of header and body.
 
         Raises:
-            OSError: no file can be made, or the disk is full; never for what `reserve` was asked for.
+            OSError: no file can be created, or the disk is full; never for reserved units.
         """
         segment = self._segment
         if segment is None or not segment.start <= index * UNIT_SIZE < self.reserved * UNIT_SIZE:
@@ -110,7 +110,7 @@ class EntryIndex:
         self.end = index + 1
 
     def room(self, index: int) -> tuple[mmap, int, int]:
-        """Where units can be written without asking: the file, the first one's place in it, and how many.
+        """Return the reserved room for units: the file, the first one's place in it, and their number.
 
         Args:
             index: of the next entry, below `reserved`.
@@ -120,7 +120,7 @@ class EntryIndex:
         return segment.map, index * UNIT_SIZE - segment.start, self.reserved - index
 
     def cut(self, index: int) -> None:
-        """Forget the units from an entry on; the disk has that on return.
+        """Drop the units from an entry on; synced on return.
 
         Raises:
             OSError: the disk refused.
@@ -132,14 +132,14 @@ class EntryIndex:
         self._synced = min(self._synced, index)
 
     def expired(self, begin: int) -> list[Segment]:
-        """Take out the files that only know entries before an index; they are to be deleted."""
+        """Remove and return the files with only entries before an index; the caller deletes them."""
         files = []
         while len(self.files) > 1 and self.files.segments[0].end <= begin * UNIT_SIZE:
             files.append(self.files.drop_first())
         return files
 
     def unsynced(self) -> list[tuple[Segment, int, int]]:
-        """The parts of files that the disk need not have yet; they count as synced from now on."""
+        """Return the unsynced parts of files, and mark them as synced."""
         start, end = self._synced * UNIT_SIZE, self.end * UNIT_SIZE
         self._synced = self.end
         return [
@@ -149,11 +149,11 @@ class EntryIndex:
         ]
 
     def opened(self, end: int, synced: int) -> None:
-        """Go on behind the last entry of the log.
+        """Continue after the last entry of the log.
 
         Args:
             end: index of the next entry.
-            synced: units before it are known to be on the disk.
+            synced: index before which units are on the disk.
 
         Raises:
             OSError: the disk refused.
@@ -162,6 +162,6 @@ class EntryIndex:
         self._synced = min(synced, end)
 
     def close(self) -> None:
-        """Let go of all maps."""
+        """Unmap all files."""
         self._segment = None
         self.files.close()

@@ -1,4 +1,4 @@
-"""The entries of a member of a DLedger group as its Raft core sees them; what a change of role means to its store."""
+"""The entries of a DLedger group's member for its Raft core, and the effect of role changes on its store."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ NOT_LEADING: Final = "this broker does not lead its DLedger group: messages are 
 class EntryLog:
     """The entries of a log: read by index, added by a leader or by its followers, cut, committed.
 
-    Queues and index are made from committed entries alone. While this member follows, they are made from the log; while
-    it leads, from what puts say, so that the log is not read again.
+    Queues and index contain committed entries only. While this member follows, records are dispatched from the log.
+    While it leads, its puts dispatch them, so that the log is not read again.
 
     Args:
         settings: of the store.
         log: the log.
         queues: all queues.
         index: the index of keys; None without one.
-        dispatcher: gives queues and index what is committed.
-        copy: reads entries that others have made.
-        flusher: brings the log to the disk.
-        durability: learns what is committed.
-        flags: say whether puts are taken.
-        supervisor: notes when the disk refuses.
+        dispatcher: adds committed records to queues and index.
+        copy: reads entries of other members.
+        flusher: syncs the log.
+        durability: gets the committed position.
+        flags: whether puts are accepted.
+        supervisor: records refusals of the disk.
 
     Attributes:
         terms: the file of term and vote.
         identity: the file of the group's identity.
-        loss: which entries this member has lost, or may have. Its vote counts for less until it has them again.
-        broken: called with start and end of a record that is not whole any more, and whose it is.
-        leading: whether this member leads, be it that puts are not taken yet.
+        loss: entries that this member has lost, or may have. Its vote counts for less until it has them again.
+        broken: called with start and end of a damaged record, and its description.
+        leading: whether this member leads, even when it does not accept puts yet.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class EntryLog:
         self.broken: Callable[[int, int, str], None] = lambda start, stop, why: None
 
     def opened(self, recovery: EntryRecovery) -> None:
-        """Begin as a follower of nobody, with what was found on the disk."""
+        """Start as a follower without a leader, with the recovered state."""
         self._committed_end = recovery.committed_end
         self.loss = recovery.loss
         self.identity = recovery.identity
@@ -107,11 +107,11 @@ class EntryLog:
         self._durability.replicated = Watermark(self._committed_end)
         self._flags.closed(NOT_LEADING)
 
-    # reading
+    # reads
 
     @property
     def begin_index(self) -> int:
-        """Index of the first entry; -1 while there is none."""
+        """Index of the first entry; -1 without entries."""
         log = self._log
         if not log.next_index:
             return -1
@@ -126,37 +126,37 @@ class EntryLog:
 
     @property
     def end_index(self) -> int:
-        """Index of the last entry; -1 while there is none."""
+        """Index of the last entry; -1 without entries."""
         return self._log.next_index - 1 if self._log.end_term >= 0 else -1
 
     @property
     def end_term(self) -> int:
-        """Term of the last entry; -1 while there is none."""
+        """Term of the last entry; -1 without entries."""
         return self._log.end_term
 
     @property
     def end_position(self) -> int:
-        """Log offset behind the last entry, without the mark that may end its segment."""
+        """Log offset after the last entry, before the mark that may end its segment."""
         return self._log.end
 
     @property
     def committed_index(self) -> int:
-        """Index of the last entry that is known to be committed; -1 without one."""
+        """Index of the last entry known to be committed; -1 without one."""
         return self._log.committed_index
 
     @property
     def committed_position(self) -> int:
-        """Log offset behind the last committed entry."""
+        """Log offset after the last committed entry."""
         return self._committed_end
 
     @property
     def needed_from(self) -> int:
-        """Log offset from which on queues and index need entries, or the group does."""
+        """Log offset from which queues, index or group still need entries."""
         copying = not self.leading or self._copy.limit is None
         return min(self._copy.whole, self._committed_end) if copying else self._committed_end
 
     def term_at(self, index: int) -> int:
-        """Term of an entry.
+        """Return the term of an entry.
 
         Raises:
             StoreError: the log does not have it, or not any more.
@@ -164,7 +164,7 @@ class EntryLog:
         return self._unit(index).term
 
     def entry(self, index: int) -> bytes:
-        """Header and body of an entry.
+        """Return header and body of an entry.
 
         Raises:
             StoreError: the log does not have it, or not any more.
@@ -175,14 +175,14 @@ class EntryLog:
         return bytes(found)
 
     def stretch(self, index: int, most_bytes: int) -> tuple[bytes, int]:
-        """Entries from one on, without the marks at the ends of segments.
+        """Return consecutive entries, without the marks at the ends of segments.
 
         Args:
             index: of the first one.
-            most_bytes: how much there may be; the first one comes whatever its size.
+            most_bytes: maximum bytes of the entries; the first entry may be larger.
 
         Returns:
-            The bytes, and how many entries they are; none of those from a broken one on (`is_whole`).
+            The bytes and the number of the entries, up to the first broken one (`is_whole`).
 
         Raises:
             StoreError: the log does not have the first one, or not any more.
@@ -196,7 +196,7 @@ class EntryLog:
         return data, count
 
     def is_whole(self, index: int) -> bool:
-        """Whether an entry is what was written; one that is not is asked for at other members, and must not be copied.
+        """Whether an entry is undamaged. A broken one is requested from other members, and must not be copied.
 
         Raises:
             StoreError: the log does not have it, or not any more.
@@ -212,7 +212,7 @@ class EntryLog:
         return verdict is Verdict.WHOLE
 
     def position_of(self, index: int) -> int:
-        """Log offset of the header of an entry.
+        """Return the log offset of the header of an entry.
 
         Raises:
             StoreError: the log does not have it, or not any more.
@@ -220,7 +220,7 @@ class EntryLog:
         return self._unit(index).pos
 
     def end_of(self, index: int) -> int:
-        """Log offset behind an entry.
+        """Return the log offset after an entry.
 
         Raises:
             StoreError: the log does not have it, or not any more.
@@ -228,7 +228,7 @@ class EntryLog:
         return self._unit(index).end
 
     def index_before(self, position: int) -> int:
-        """Index of the last entry that ends at or before a log offset; the one before the first when none does."""
+        """Return the index of the last entry that ends at or before a log offset; `begin_index - 1` without one."""
         low, high = self.begin_index, self.end_index
         if low < 0:
             return -1
@@ -241,15 +241,15 @@ class EntryLog:
         return high
 
     def place(self, position: int, size: int) -> int:
-        """Where an entry goes behind a log that ends at an offset.
+        """Return the log offset of the next entry of a log that ends at an offset.
 
         Args:
             position: the offset.
             size: bytes of the entry.
 
         Returns:
-            `position`, or the begin of the next segment when too little is left of this one; -1 when no segment is
-            large enough.
+            `position`, or the begin of the next segment when this one has too little room; -1 when no segment is large
+            enough.
         """
         if size + END_SIZE > self._log.files.size:
             return -1
@@ -259,7 +259,7 @@ class EntryLog:
         return position
 
     def may_begin(self, position: int, size: int) -> bool:
-        """Whether a log without entries may begin with one of a size at an offset, the begin of a segment."""
+        """Whether a log without entries may begin with an entry of a size at an offset, the begin of a segment."""
         return position % self._log.files.size == 0 and size + END_SIZE <= self._log.files.size
 
     def _unit(self, index: int) -> EntryHeader:
@@ -270,14 +270,14 @@ class EntryLog:
             )
         return unit
 
-    # adding and cutting
+    # appends and cuts
 
     def append_raw(self, data: bytes | memoryview) -> int:
-        """Append entries of the leader, headers and bodies one behind the other; index of the last one.
+        """Append consecutive entries of the leader, headers and bodies; return the index of the last one.
 
         Raises:
-            StoreError: one does not belong where it says; those before it are in the log.
-            OSError: no segment can be made, or the disk is full; likewise.
+            StoreError: an entry has a wrong place; the entries before it are in the log.
+            OSError: no segment can be created, or the disk is full; the entries before are in the log.
         """
         was_empty = self.end_index < 0
         try:
@@ -289,17 +289,17 @@ class EntryLog:
         return self.end_index
 
     def append_opening(self, term: int, now_ms: int, group_id: str = "", term_id: str = "") -> int:
-        """Append the record that opens a term, which belongs to no queue; its index.
+        """Append the record that opens a term, which is in no queue; return its index.
 
         Args:
             term: of which this member is the leader.
             now_ms: wall-clock time.
             group_id: identity of the group; empty for none.
-            term_id: identity of the term; likewise.
+            term_id: identity of the term; empty for none.
 
         Raises:
             StoreError: it does not fit a segment.
-            OSError: no segment can be made, or the disk is full.
+            OSError: no segment can be created, or the disk is full.
         """
         log = self._log
         host, port = log.store_host_field[:-4], int.from_bytes(log.store_host_field[-4:])
@@ -317,10 +317,10 @@ class EntryLog:
             self._copy.kick()
 
     def cut_from(self, index: int) -> None:
-        """Cut the log before an entry: it and all that follow go. Queues and index never had them.
+        """Cut the log before an entry, with all later ones. Queues and index never had them.
 
         Args:
-            index: of the first entry that goes.
+            index: of the first entry to remove.
 
         Raises:
             StoreError: it is committed.
@@ -346,7 +346,7 @@ class EntryLog:
         self._due.set()
 
     def clear(self) -> None:
-        """Give up the whole log with its queues and keys: the next entry may have any index and place.
+        """Clear the whole log with its queues and keys: the next entry may have any index and place.
 
         Raises:
             OSError: the disk refused.
@@ -371,10 +371,10 @@ class EntryLog:
         self._due.set()
 
     def committed(self, index: int) -> None:
-        """The group has everything up to an entry: it may be seen now. What this log does not have yet counts later.
+        """Commit this log's entries up to one; consumers may see them from now on.
 
         Args:
-            index: of the entry; a smaller one than before changes nothing.
+            index: of the entry; a smaller one than before has no effect.
         """
         index = min(index, self.end_index)
         if index <= self.committed_index:
@@ -389,7 +389,7 @@ class EntryLog:
         self._durability.replicated.advance(end)
 
     def mended(self) -> None:
-        """This member has again what it had lost.
+        """Note that this member has its lost entries again.
 
         Raises:
             OSError: the disk refused.
@@ -400,7 +400,7 @@ class EntryLog:
     # roles
 
     def lead(self, term: int) -> None:
-        """Puts get this term. They are taken once `serve` says so; until then queues learn what the log has for them.
+        """Use a term for puts. They are accepted once `serve` returns True; until then the log is dispatched to queues.
 
         Args:
             term: of which this member is the leader.
@@ -412,18 +412,18 @@ class EntryLog:
         self._copy.kick()
 
     def serve(self) -> bool:
-        """Whether puts can be taken: this member leads, and queues have everything that the log has."""
+        """Whether puts can be accepted: this member leads, and the whole log is dispatched to queues."""
         if not self.leading:
             return False
         if self._copy.limit is None:
             if self._copy.whole < self._log.end or self._committed_end < self._log.end or self._dispatcher.pending:
                 return False
-            # From here on puts say what they are, and nobody reads them again.
+            # From here on puts dispatch their own records, and the log is not read again.
             self._copy.limit = self._copy.whole
         return True
 
     async def served(self) -> None:
-        """Return once puts can be taken; whoever calls it opens the store for them.
+        """Wait until puts can be accepted; the caller opens the store for them.
 
         Raises:
             StoreError: this member does not lead, or not any more.
@@ -438,10 +438,10 @@ class EntryLog:
             await asyncio.sleep(0)
 
     def follow(self, why: str = NOT_LEADING) -> None:
-        """Take no puts; what of them is not committed is forgotten, and nobody is told that it was stored.
+        """Refuse puts, and drop the dispatch of uncommitted ones, which are not acknowledged.
 
         Args:
-            why: producers get it.
+            why: reason, for producers.
         """
         self._flags.closed(why)
         if not self.leading:
@@ -456,7 +456,7 @@ class EntryLog:
         self._durability.replicated.fail(StoreError(f"{why}; whether this message will be stored is not known"))
 
     def _forget_uncommitted(self) -> None:
-        """Take back what puts said of entries that are not committed: the next offsets of their queues."""
+        """Reset the next offsets of queues with uncommitted puts."""
         dispatcher, end = self._dispatcher, self._committed_end
         dispatcher.take_apart()
         changed: dict[int, ConsumeQueue] = {id(one[0]): one[0] for one in dispatcher.pending}  # type: ignore[misc]
@@ -464,7 +464,7 @@ class EntryLog:
         for queue in changed.values():
             queue.next_offset = queue.max_offset
         for queue_, offset, _, _, _, _, kind, _, _ in dispatcher.pending:
-            # Only when queues cannot be written is something committed left here.
+            # A committed record is left here only when queues cannot be written.
             if kind not in {PREPARED, ROLLBACK}:
                 queue_.next_offset = offset + 1
 
@@ -472,11 +472,11 @@ class EntryLog:
 
     @property
     def marks(self) -> EntryMarks:
-        """How far the log is."""
+        """The present progress of the log."""
         return EntryMarks(self.end_index, self.committed_index, self.index_before(self._durability.flushed.value))
 
     async def run(self) -> None:
-        """Write every three seconds, and soon after a cut, how far the log is, until cancelled."""
+        """Write the log's progress every three seconds, and soon after a cut, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECKPOINT_S):
@@ -488,7 +488,7 @@ class EntryLog:
                     await asyncio.to_thread(file.delete)
 
     def write_checkpoint(self) -> None:
-        """Bring to the disk how far the log is; for a stop.
+        """Write and sync the log's progress; for a stop.
 
         Raises:
             OSError: the disk refused.

@@ -1,4 +1,4 @@
-"""Whether an entry of a DLedger log is still what was written, before it is copied to others (docs/adr/0016)."""
+"""The check whether an entry of a DLedger log is undamaged, before it is copied to others (docs/adr/0016)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Verdict(Enum):
-    """What an entry turns out to be."""
+    """The result of the check of an entry."""
 
     WHOLE = auto()
     RECORD_BROKEN = auto()
@@ -23,14 +23,14 @@ class Verdict(Enum):
 
 
 def judge_entry(log: FramedLog, unit: EntryHeader, *, unit_fits: bool) -> Verdict:
-    """Judge an entry by its unit and by what its record says; a body that is no record counts as whole.
+    """Check an entry by its unit and its record; a body that is no record counts as whole.
 
-    A broken header of a whole record is made again from the unit, when that fits.
+    A broken header of a whole record is rebuilt from the unit, when that fits.
 
     Args:
         log: the log.
-        unit: what the index says of the entry.
-        unit_fits: the unit's term is between those of the units beside it.
+        unit: the entry's unit in the index.
+        unit_fits: whether the unit's term is between those of its neighbours.
     """
     segment, body = log.files.find(unit.pos), unit.pos + HEADER_SIZE
     if segment is None or unit.end > segment.end:

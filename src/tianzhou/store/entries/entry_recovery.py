@@ -1,4 +1,4 @@
-"""Opening a log of entries: which units are right, what is committed, what it has lost (broker.md §19.5)."""
+"""The recovery of a log of entries: right units, committed entries, losses (broker.md §19.5)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _UNKNOWN: Final = 1 << 62
 
 
 class EntryRecovery:
-    """What `StoreOpener` has to know of entries, and how it leaves the log behind.
+    """The state of entries that `StoreOpener` needs, and the completion of the log.
 
     Args:
         log: the log; its segments are loaded.
         settings: of the store.
 
     Attributes:
-        committed_end: log offset behind the last committed entry, once it was passed; nothing behind it belongs into
-            queues. Very large before.
+        committed_end: log offset after the last committed entry, once the walk has passed it; no later record belongs
+            into queues. Very large before.
         power_failed: whether the machine lost its power while this broker had the folder; set before `load`.
-        loss: what the log is known to lack, and what of it is in doubt.
+        loss: known losses of the log, and its entries in doubt.
         identity: the file of the group's identity.
     """
 
@@ -48,7 +48,7 @@ class EntryRecovery:
         self.identity = GroupFile(folder, settings.d_leger_group)
 
     def load(self) -> None:
-        """Take in the index files, and what is known to be lost.
+        """Load the index files and the note of known losses.
 
         Raises:
             OSError: they cannot be read.
@@ -59,8 +59,8 @@ class EntryRecovery:
             self._log.units.load()
         self.loss = self._note.read()
         if self.power_failed and not self._sync_flush and (self._log.framed or self._terms.read()[0]):
-            # Entries counted as stored before they were on the disk. What the last sync left out may be gone, or there
-            # in part: a body has a CRC, properties and times have none.
+            # Entries counted as stored before they were on the disk. Entries after the last sync may be lost or torn. A
+            # body has a CRC, but properties and times have none.
             synced = -1 if self._marks.synced_index is None else self._marks.synced_index
             before = self.loss.doubted_from
             self.loss = Loss(
@@ -69,16 +69,16 @@ class EntryRecovery:
             )
 
     def _committed(self, index: int) -> int:
-        """What of the entries known to be committed is certain to be what was written."""
+        """Return the last committed index that is not in doubt."""
         doubted = self.loss.doubted_from
         return index if doubted is None else min(index, doubted - 1)
 
     def begin_at(self, begin: int, dispatched: int) -> int:
-        """Where to read the log from, so that nothing is missing from the index.
+        """Return the log offset to read from, so that the index lacks no entry.
 
         Args:
-            begin: where queues and keys want it read from.
-            dispatched: offset of a record that is known to be committed, since it is in a queue; -1 without one.
+            begin: log offset from which queues and keys need the log.
+            dispatched: offset of a record that is committed because it is in a queue; -1 without one.
 
         Returns:
             The offset, or an earlier one.
@@ -104,7 +104,7 @@ class EntryRecovery:
         if begin > first:
             before = self._entry_before(begin)
             if before is None:
-                # Not the end of an entry that the index has: the segment's first one has its unit.
+                # No entry of the index ends there, but the segment's first entry has its unit.
                 segment = log.files.segments[max(log.files.index_of(begin - 1), 0)]
                 begin = max(segment.start, first)
                 before = self._entry_before(begin) if begin > first else None
@@ -117,7 +117,7 @@ class EntryRecovery:
         return begin
 
     def _right_until(self) -> int:
-        """Log offset before which the first entry of each segment has its unit."""
+        """Return the log offset before which the first entry of each segment has its unit."""
         log = self._log
         for segment in log.files.segments:
             if segment.start < log.framed_from:
@@ -129,7 +129,7 @@ class EntryRecovery:
         return _UNKNOWN
 
     def _found(self, index: int) -> EntryHeader | None:
-        """An entry by its unit, when the log has it there."""
+        """Return an entry by its unit, when the log has it there."""
         unit = self._log.units.find(index)
         segment = self._log.files.find(unit.pos) if unit is not None else None
         if unit is None or segment is None or segment.start < self._log.framed_from:
@@ -138,7 +138,7 @@ class EntryRecovery:
         return unit if header == unit else None
 
     def _entry_before(self, offset: int) -> EntryHeader | None:
-        """The entry that ends at a log offset, or in the segment before the one that begins there."""
+        """Return the entry that ends at a log offset, or in the segment before the one that begins there."""
         segment = self._log.files.find(offset)
         if segment is not None:
             at = entry_begin(segment.view, offset - segment.start, segment.start)
@@ -147,12 +147,12 @@ class EntryRecovery:
                 found = self._found(header.index - 1)
                 near = found is not None and (found.end == header.pos or header.pos == segment.start)
                 return found if near else None
-        # The log may end here: then the index does, too.
+        # The log may end here, and then the index does, too.
         found = self._found(self._marks.end_index)
         return found if found is not None and found.end == offset else None
 
     def restart(self) -> EntryTrail:
-        """The trail for a walk from where `begin_at` said; what a walk before it found is forgotten."""
+        """Return the trail for a walk from the offset of `begin_at`, and reset the results of an earlier walk."""
         self._rewritten = 0
         if self._trail.end < 0:
             return EntryTrail()
@@ -161,10 +161,10 @@ class EntryRecovery:
         return trail
 
     def passed(self, trail: EntryTrail) -> None:
-        """Take down the entries that the walk has passed.
+        """Record the entries that the walk has passed.
 
         Raises:
-            OSError: an index file cannot be made, or the disk is full.
+            OSError: an index file cannot be created, or the disk is full.
         """
         for header in trail.passed():
             if self._log.units.find(header.index) != header:
@@ -176,15 +176,15 @@ class EntryRecovery:
                 self.committed_end = min(self.committed_end, header.pos)
 
     def finish(self, trail: EntryTrail, end: int, reason: str) -> list[str]:
-        """Go on behind the last entry.
+        """Continue after the last entry.
 
         Args:
             trail: of the walk.
             end: where the log ends.
-            reason: why the log was cut though entries follow; empty when none do.
+            reason: why the log was cut before later entries; empty without any.
 
         Returns:
-            What was repaired, in words.
+            Descriptions of repairs.
 
         Raises:
             OSError: the disk refused.
@@ -206,16 +206,16 @@ class EntryRecovery:
         return []
 
     def _lost(self, end: int, reason: str) -> str:
-        """What is missing of the log that ends at an offset, in words; empty when nothing is known to be.
+        """Return a description of the entries that the log lacks; empty without known losses.
 
         Args:
-            end: the offset.
-            reason: why it was cut though entries follow; empty when none do.
+            end: log offset where the log ends.
+            reason: why it was cut before later entries; empty without any.
         """
         log, marks = self._log, self._marks
         last, known = log.next_index - 1, max(marks.end_index, marks.committed_index)
         if self.power_failed and marks.synced_index is not None:
-            # What the disk has not confirmed may be gone, or there in part. With SYNC_FLUSH nobody was promised it.
+            # Unconfirmed entries may be lost or torn. With SYNC_FLUSH they were not acknowledged.
             known = marks.synced_index
             if self._sync_flush and last >= known:
                 return ""

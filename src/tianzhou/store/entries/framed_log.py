@@ -1,4 +1,4 @@
-"""The commit log of a member of a DLedger group: each record is written behind an entry header (broker.md §19.5)."""
+"""The commit log of a DLedger group's member, with an entry header before each record (broker.md §19.5)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tianzhou.store.results import NewRecord
 from tianzhou.store.settings import StoreSettings
 
 MOST_UNCOMMITTED: Final = 10_000
-"""Entries that may wait for the group before puts are refused (broker.md §19.6)."""
+"""Maximum number of uncommitted entries before puts are refused (broker.md §19.6)."""
 _CHUNK: Final = 1 << 20
 
 
 class FramedLog(CommitLog):
-    """A commit log of entries, behind the segments of a plain one if there are any.
+    """A commit log of entries, after the segments of a plain one if there are any.
 
     Args:
         settings: sizes and directories.
@@ -44,7 +44,7 @@ class FramedLog(CommitLog):
         store_port: its port.
 
     Attributes:
-        units: where each entry is.
+        units: the index of the entries.
         committed_index: of the last committed entry; -1 without one.
     """
 
@@ -59,7 +59,7 @@ class FramedLog(CommitLog):
         self.committed_index = -1
 
     def begin_entries(self) -> None:
-        """Let entries begin where a plain log ends: its last segment is closed, they get segments of their own.
+        """Start entries at the end of a plain log: its last segment is closed, and entries get their own segments.
 
         Raises:
             OSError: the disk refused.
@@ -77,20 +77,20 @@ class FramedLog(CommitLog):
 
     @property
     def framed(self) -> bool:
-        """Whether it is known where entries begin."""
+        """Whether the begin of entries is known."""
         return self.framed_from != NOT_FRAMED
 
     def _close_segment(self, memory: mmap, position: int, room: int) -> None:
         END.pack_into(memory, position, MAGIC_END, room)
 
     def size_of(self, record: NewRecord, topic_field: bytes) -> int:
-        """Bytes that a record and its header take in the log; as that of `CommitLog`."""
+        """Return the bytes of a record with its header in the log; see `CommitLog`."""
         return super().size_of(record, topic_field) + HEADER_SIZE
 
     def room_for_all(self, sizes: Sequence[int]) -> None:
-        """See to it that several entries can be written; each goes to the next segment only when it has to.
+        """Ensure room for several entries; an entry is placed in the next segment only when it has to be.
 
-        Other members place entries one by one, and theirs must be in the same places.
+        Other members place entries one by one, and their places must be the same.
 
         Raises:
             OSError: as `room_for`.
@@ -115,7 +115,7 @@ class FramedLog(CommitLog):
             self._next_reserved = upto
 
     def append(self, record: NewRecord, magic: int, topic_field: bytes, queue_offset: int, store_timestamp: int) -> int:
-        """Write one record in an entry, and tell its size without the header; as that of `CommitLog`."""
+        """Write one record in an entry, and return its size without the header; see `CommitLog`."""
         self._refuse_more()
         size = self.size_of(record, topic_field)
         if self.next_index >= self.units.reserved:
@@ -140,7 +140,7 @@ class FramedLog(CommitLog):
             )
 
     def entry_room(self) -> EntryRoom | None:
-        """Where the units of further entries can be written without asking; None where that has to be asked for."""
+        """Return the reserved room for units of further entries; None when a reservation is needed."""
         index, units = self.next_index, self.units
         most = min(self.committed_index + MOST_UNCOMMITTED + 1, units.reserved) - index
         if most <= 0:
@@ -149,10 +149,10 @@ class FramedLog(CommitLog):
         return file, unit_at, min(room, most)
 
     def append_bodies(self, bodies: Sequence[bytes], term: int) -> None:
-        """Write entries of one's own that are in no queue; `place_of` tells beforehand where the next body goes.
+        """Write entries of this member that are in no queue; `place_of` returns the place of the next body beforehand.
 
         Raises:
-            OSError: no segment can be made, or the disk is full.
+            OSError: no segment can be created, or the disk is full.
             StoreError: one does not fit a segment.
         """
         self.units.reserve(self.next_index, len(bodies))
@@ -164,18 +164,18 @@ class FramedLog(CommitLog):
             frame(self, start, term)
 
     def place_of(self, body_size: int) -> int:
-        """Log offset of the header of the next entry, when its body is so long."""
+        """Return the log offset of the next entry's header, for a body of a size."""
         room = self.position + HEADER_SIZE + body_size <= self._limit
         if room or self._segment is None:
             return self.end
         return self._segment.end
 
     def copy_entries(self, data: memoryview) -> None:
-        """Append whole entries of another member, each where it is there.
+        """Append whole entries of another member, at the same log offsets.
 
         Raises:
-            StoreError: what does not fit this log; entries before it are there.
-            OSError: no segment can be made, or the disk is full; likewise.
+            StoreError: an entry does not fit this log; the entries before it are in the log.
+            OSError: no segment can be created, or the disk is full; the entries before are in the log.
         """
         at = 0
         while at < len(data):
@@ -190,7 +190,7 @@ class FramedLog(CommitLog):
             at += self._copy_run(data, at)
 
     def _copy_run(self, data: memoryview, at: int) -> int:
-        """Append the entries that go on as the last one does, as far as there is room; their bytes."""
+        """Append the entries that continue the last one, as far as there is room; return their bytes."""
         index, units = self.next_index, self.units
         if len(data) - at < HEADER_SIZE or index >= units.reserved or self._map is None:
             return 0
@@ -204,7 +204,7 @@ class FramedLog(CommitLog):
 
     def _copy_entry(self, header: EntryHeader, data: memoryview) -> None:
         if self.end_term < 0 and self.next_index == 0 and not self.files.segments and (header.index or header.pos):
-            # The first entries of the group have expired, or plain files stand before them.
+            # The first entries of the group have expired, or plain files precede them.
             if header.pos % self.files.size:
                 raise StoreError(
                     f"entry {header.index} is at {header.pos}, where no segment of "
@@ -228,7 +228,7 @@ class FramedLog(CommitLog):
             self.units.reserve(header.index)
         start = self.room_for(header.size)
         assert self._map is not None
-        # The header last: who dies in between leaves no entry.
+        # The header is written last, so that a crash in between leaves no entry.
         self._map[start + HEADER_SIZE : start + header.size] = data[HEADER_SIZE:]
         self._map[start : start + HEADER_SIZE] = data[:HEADER_SIZE]
         self.position = start + header.size
@@ -236,11 +236,11 @@ class FramedLog(CommitLog):
         self.next_index, self.end_term = header.index + 1, header.term
 
     def copy_in(self, offset: int, data: memoryview) -> None:
-        """Nothing is copied by its bytes alone: see `copy_entries`."""
+        """Refuse a copy of mere bytes: see `copy_entries`."""
         raise StoreError(f"{len(data)} bytes for {offset} are no entries; a DLedger log is copied by entries")
 
     def header_at(self, index: int) -> EntryHeader:
-        """The header of an entry.
+        """Return the header of an entry.
 
         Raises:
             StoreError: the log does not have it, or not any more.
@@ -258,7 +258,7 @@ class FramedLog(CommitLog):
         return header
 
     def stretch(self, index: int, most_bytes: int) -> tuple[bytes, int]:
-        """Entries from one on, without the marks at the ends of segments; as that of `EntryLog`.
+        """Return consecutive entries, without the marks at the ends of segments; see `EntryLog`.
 
         Raises:
             StoreError: the log does not have the first one, or not any more.
@@ -280,9 +280,9 @@ class FramedLog(CommitLog):
         return b"".join(pieces), last.index + 1 - index
 
     def _last_within(self, first: EntryHeader, most_bytes: int) -> EntryHeader:
-        """The last entry of the same segment that ends within so many bytes from an entry's begin; at least itself.
+        """Return the last entry of a segment that ends within a number of bytes from an entry's begin; at least itself.
 
-        Entries of a segment stand one behind the other, so nothing in between has to be looked at.
+        Entries of a segment are consecutive, so a binary search finds it.
         """
         segment_size = self.files.size
         bound = min(first.pos + most_bytes, first.pos - first.pos % segment_size + segment_size)
@@ -301,11 +301,11 @@ class FramedLog(CommitLog):
         return unit
 
     def cut_behind(self, index: int, end: int, term: int) -> None:
-        """Cut the log behind an entry; the disk has that on return.
+        """Cut the log after an entry; synced on return.
 
         Args:
             index: of the last entry that stays.
-            end: where it ends.
+            end: log offset after it.
             term: its term.
 
         Raises:
@@ -319,7 +319,7 @@ class FramedLog(CommitLog):
         self.next_index, self.end_term = index + 1, term
 
     def close(self) -> None:
-        """As that of `CommitLog`."""
+        """Close the log and the index of its entries."""
         super().close()
         self.units.close()
 
@@ -328,8 +328,8 @@ def frame(log: FramedLog, start: int, term: int | None = None) -> None:
     """Write the header of the entry whose body has just been written, and its unit.
 
     Args:
-        log: it ends behind the body.
-        start: where in its segment the header belongs.
+        log: it ends after the body.
+        start: position of the header in its segment.
         term: of the entry; None for that of puts.
     """
     size, pos, index = log.position - start, log.base + start, log.next_index
@@ -343,7 +343,7 @@ def frame(log: FramedLog, start: int, term: int | None = None) -> None:
 def put_entry(
     log: FramedLog, queue: ConsumeQueue, record: NewRecord, stored: int, pending: deque[Pending], done: Any
 ) -> Any | None:
-    """As `put_plain`, with the record in an entry."""
+    """Put a record as `put_plain`, in an entry."""
     index, units = log.next_index, log.units
     if index - log.committed_index > MOST_UNCOMMITTED or index >= units.reserved:
         return None
@@ -365,7 +365,7 @@ def put_entry_batch(
     pending: deque[Pending],
     done: Any,
 ) -> Any | None:
-    """As `put_batch`, with each record in an entry."""
+    """Put a batch as `put_batch`, with each record in an entry."""
     index, units = log.next_index, log.units
     if index - log.committed_index > MOST_UNCOMMITTED or index >= units.reserved:
         return None

@@ -1,4 +1,4 @@
-"""What a member of a DLedger group remembers beside its log: term and vote, how far it was, what it has lost.
+"""The files of a DLedger group's member beside its log: term and vote, progress, losses.
 
 `currterm` and `checkpoint` are DLedger's files (broker.md §19.3, §19.5), `impaired.json` and `group.json` are ours.
 """
@@ -25,7 +25,7 @@ GROUP_NAME: Final = "group.json"
 
 
 class TermFile:
-    """The term a member is in, and whom it gave its vote there.
+    """The file of a member's term and of its vote in that term.
 
     Args:
         folder: of the member.
@@ -35,10 +35,10 @@ class TermFile:
         self.path = folder / TERM_NAME
 
     def read(self) -> tuple[int, str | None]:
-        """Term and the id that has the vote; term 0 without the file.
+        """Return term and the id that has the vote; term 0 without the file.
 
         Raises:
-            StoreUnreadable: it does not say so: a member that forgets its vote could give it twice.
+            StoreUnreadable: the file is damaged; a member that forgets its vote could give it twice.
         """
         values = _read(self.path)
         missing = next((key for key in ("currTerm", "voteLeader") if key not in values), "")
@@ -57,10 +57,10 @@ class TermFile:
             ) from None
 
     def write(self, term: int, voted_for: str | None) -> None:
-        """Bring term and vote to the disk; it has them on return.
+        """Write and sync term and vote.
 
         Raises:
-            OSError: the disk refused; nothing may be said that relies on them.
+            OSError: the disk refused; no reply may rely on them.
         """
         make_synced_folders(self.path.parent)
         replace_file(self.path, format_properties({"currTerm": str(term), "voteLeader": voted_for or ""}).encode())
@@ -69,13 +69,13 @@ class TermFile:
 
 @dataclass(frozen=True, slots=True)
 class EntryMarks:
-    """How far a log of entries was.
+    """The progress of a log of entries.
 
     Attributes:
         end_index: index of the last entry; -1 without one.
-        committed_index: of the last one known to be committed; -1 without one.
-        synced_index: of the last one that the disk is known to have; -1 without one, None when that is not known. Ours:
-            DLedger's nodes write no such key and pass it over.
+        committed_index: of the last entry known to be committed; -1 without one.
+        synced_index: of the last entry known to be synced; -1 without one, None when it is unknown. Ours: DLedger's
+            nodes neither write nor read this key.
     """
 
     end_index: int = -1
@@ -90,7 +90,7 @@ class EntryCheckpoint:
         folder: of the member.
 
     Attributes:
-        cuts: how often the log was cut.
+        cuts: number of cuts of the log.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -100,7 +100,7 @@ class EntryCheckpoint:
         self._lock = threading.Lock()
 
     def read(self) -> EntryMarks:
-        """What it says; -1 for what it does not."""
+        """Return the content of the file; -1 for missing values."""
         try:
             values = _read(self.path)
         except StoreUnreadable:
@@ -109,11 +109,11 @@ class EntryCheckpoint:
         return EntryMarks(_number(values, "endIndex"), _number(values, "committedIndex"), synced)
 
     def write(self, marks: EntryMarks, cuts: int | None = None) -> None:
-        """Bring the marks to the disk; nothing happens when they are there, or when the log was cut since.
+        """Write and sync the marks; no effect when the file has them, or when the log was cut since.
 
         Args:
-            marks: how far the log is.
-            cuts: what `cuts` was then, on another thread.
+            marks: progress of the log.
+            cuts: value of `cuts` at that time, on another thread.
 
         Raises:
             OSError: the disk refused.
@@ -123,7 +123,7 @@ class EntryCheckpoint:
                 self._replace(marks)
 
     def forget_synced(self, index: int) -> None:
-        """See to it that the file calls no entry synced from one on, whenever the power fails: others come there.
+        """Ensure that the file has no synced index from an entry on, because other entries will replace it.
 
         Raises:
             OSError: the disk refused.
@@ -145,11 +145,11 @@ class EntryCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a log has lost.
+    """The losses of a log.
 
     Attributes:
-        lost: which entries, in words; empty when none are known to be.
-        doubted_from: index from which on entries that are there may not be what was written; None without such ones.
+        lost: description of lost entries; empty when none are known.
+        doubted_from: index from which existing entries may differ from the written ones; None without doubt.
     """
 
     lost: str = ""
@@ -157,7 +157,7 @@ class Loss:
 
 
 class ImpairedNote:
-    """Says what a log has lost, until the member has got it again; it survives restarts.
+    """The note of a log's losses, which survives restarts until the member has the entries again.
 
     Args:
         folder: of the member.
@@ -167,7 +167,7 @@ class ImpairedNote:
         self._path = folder / IMPAIRED_NAME
 
     def read(self) -> Loss:
-        """What was lost, as far as is known."""
+        """Return the known losses."""
         try:
             note = json.loads(self._path.read_bytes())
             doubted = note.get("doubted_from")
@@ -178,7 +178,7 @@ class ImpairedNote:
             return Loss("entries, but the note about them cannot be read", 0)
 
     def write(self, loss: Loss) -> None:
-        """Bring the note to the disk, or take it away when nothing is lost.
+        """Write and sync the note, or remove it without losses.
 
         Raises:
             OSError: the disk refused.
@@ -202,8 +202,8 @@ class GroupFile:
 
     Attributes:
         group_id: identity of the group, 32 hexadecimal digits; empty when none is known.
-        halted: why the member follows no further, in words; empty when it follows.
-        joining: whether the log may lack entries that were committed when the member learned the identity.
+        halted: the reason why the member follows no further; empty when it follows.
+        joining: whether the log may lack entries that were committed when the member stored the identity.
         alone: whether the member was the only one of its group.
     """
 
@@ -239,7 +239,7 @@ class GroupFile:
             )
 
     def write(self, group_id: str, halted: str, *, joining: bool = False, alone: bool = False) -> None:
-        """Bring identity, reason and state to the disk; it has them on return.
+        """Write and sync identity, reason and state.
 
         Raises:
             OSError: the disk refused.

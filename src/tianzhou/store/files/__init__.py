@@ -1,1 +1,1 @@
-"""Files of a store: mapped segments, folders, checkpoints, and when they may go."""
+"""Files of a store: mapped segments, folders, checkpoints, and rules of their deletion."""

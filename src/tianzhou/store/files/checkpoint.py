@@ -1,4 +1,4 @@
-"""How far the log, the queues and the index are known to be on disk, as times (store.md §9.1)."""
+"""The checkpoint: store times up to which the log, the queues and the index are on disk (store.md §9.1)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Checkpoint:
 
     Attributes:
         physic_msg_timestamp: store time of the newest record known to be on disk, ms.
-        logics_msg_timestamp: store time of the newest record whose queue unit is.
-        index_msg_timestamp: store time of the newest record in a completed index file.
-        master_flushed_offset: kept as found (replication).
-        confirm_phy_offset: kept as found (replication).
+        logics_msg_timestamp: store time of the newest record whose queue unit is on disk, ms.
+        index_msg_timestamp: store time of the newest record in a completed index file, ms.
+        master_flushed_offset: written back as read (replication).
+        confirm_phy_offset: written back as read (replication).
     """
 
     __slots__ = (
@@ -48,10 +48,10 @@ class Checkpoint:
         self._written = b""
 
     def load(self) -> list[str]:
-        """Read the file when there is one; one that says nothing is as none.
+        """Read the file if it exists; an empty or invalid file counts as missing.
 
         Returns:
-            What was wrong with it, for the log.
+            Descriptions of errors, for the log.
         """
         try:
             data = self.path.read_bytes()
@@ -73,11 +73,11 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Records up to this store time need not be looked at again after a crash."""
+        """Store time, ms, up to which records need no check after a crash."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _SAFETY_MS)
 
     def encode(self) -> bytes:
-        """The five fields as stored."""
+        """Return the five fields as stored."""
         return _FIELDS.pack(
             self.physic_msg_timestamp,
             self.logics_msg_timestamp,
@@ -87,10 +87,10 @@ class Checkpoint:
         )
 
     def write(self, fields: bytes | None = None) -> None:
-        """Bring the given (else the present) fields to the disk; nothing happens when they are there.
+        """Write and sync the given (else the present) fields; no effect when the file has them.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk refused the write.
         """
         data = self.encode() if fields is None else fields
         if data == self._written:

@@ -1,4 +1,4 @@
-"""Configuration and offset files: RocketMQ's JSON with a copy of the version before (store.md §15.1)."""
+"""Configuration and offset files: RocketMQ's JSON with a copy of the previous version (store.md §15.1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_FILE = "there is no such file"
 
 
 class Source(Enum):
-    """What `JsonFile.load` has read."""
+    """The file that `JsonFile.load` has read."""
 
     NOTHING = auto()
     FILE = auto()
@@ -29,15 +29,15 @@ class Source(Enum):
 
 
 class JsonFile:
-    """One file `F` beside its predecessor `F.bak`.
+    """One file `F` with its predecessor `F.bak`.
 
-    A write is complete or not there: the new text is on the disk under another name before it takes the file's.
+    A write is atomic: the new text is on the disk under another name before it gets the file's name.
 
     Args:
         path: the file.
 
     Attributes:
-        source: what the last `load` has read.
+        source: the file that the last `load` has read.
     """
 
     __slots__ = ("_damaged", "_text", "path", "source")
@@ -50,7 +50,7 @@ class JsonFile:
 
     @property
     def backup_path(self) -> Path:
-        """Where the version before is."""
+        """Path of the previous version."""
         return self.path.with_name(self.path.name + ".bak")
 
     def load(
@@ -58,17 +58,17 @@ class JsonFile:
     ) -> Any:
         """Return the file's content; that of its predecessor when the file is absent or damaged; else None.
 
-        A file is damaged when it is empty, holds NUL bytes, cannot be read as JSON, or is refused by `take`.
+        A file is damaged when it is empty, has NUL bytes, cannot be parsed as JSON, or is refused by `take`.
 
         Args:
-            take: given the content, which has to be an object; whatever it raises, the file is damaged.
-            put_aside: whether a damaged file is kept under another name when its predecessor is read: otherwise the
-                next write would put it in its predecessor's place.
-            silent: whether the caller logs by itself that the predecessor is read.
+            take: gets the content, which must be an object; any exception means that the file is damaged.
+            put_aside: whether a damaged file is renamed when its predecessor is read. Otherwise the next write would
+                make it the predecessor.
+            silent: whether the caller logs the use of the predecessor itself.
 
         Raises:
-            StateLost: at least one of both is there, and neither can be read or taken.
-            StoreUnreadable: the process may not read one of them; nothing is known to be damaged.
+            StateLost: at least one of both files exists, and none is readable and accepted.
+            StoreUnreadable: the process may not read one of them, so no damage is known.
         """
         problems: list[str] = []
         present = False
@@ -103,7 +103,7 @@ class JsonFile:
         logger.error("%s; the version before it, %s, is used%s", "; ".join(problems), self.backup_path.name, where)
 
     def put_aside(self) -> Path | None:
-        """Give the damaged file another name; return it, None when that cannot be done."""
+        """Rename the damaged file; return its new path, None when the rename fails."""
         aside = keep_aside(self.path)
         if aside is None:
             logger.warning("%s is damaged and cannot be renamed; the next write replaces it", self.path)
@@ -112,26 +112,26 @@ class JsonFile:
         return aside
 
     def put_both_aside(self) -> list[Path]:
-        """Give the damaged file and its damaged predecessor other names; return them."""
+        """Rename the damaged file and its damaged predecessor; return their new paths."""
         found = [keep_aside(self.path), keep_aside(self.backup_path)]
         self._damaged = self.path.exists()
         return [path for path in found if path is not None]
 
     def persist(self, value: Any) -> None:
-        """Write `value`; the present text becomes the predecessor. Nothing is done when the text is the same.
+        """Write `value`, and make the present text the predecessor; no effect when the text is unchanged.
 
-        Waits for the disk: call it from a thread where that matters.
+        Blocks for the disk; call it from a thread where that matters.
 
         Args:
             value: dicts (integer keys stay bare), lists, text, numbers; members that are None are left out.
 
         Raises:
-            OSError: the file cannot be written, the old one is untouched; or the disk refused its name.
+            OSError: the file cannot be written and the old one is unchanged, or the disk refused its name.
         """
         self.write(dumps_pretty(value))
 
     def write(self, text: bytes) -> None:
-        """As `persist`, for a text made before.
+        """Write a prepared text; see `persist`.
 
         Raises:
             OSError: as `persist`.
@@ -146,7 +146,8 @@ class JsonFile:
         if previous and not self._damaged:
             replace_file(self.backup_path, previous)
         replace_file(self.path, text)
-        # Whoever was answered that a topic exists finds it again after a loss of power: a file is lost with its name.
+        # A file without a synced name is lost in a power failure, and so would be a topic whose creation was
+        # acknowledged.
         sync_directory(self.path.parent)
         self._text = text
         self._damaged = False
@@ -180,10 +181,10 @@ def _read(path: Path, take: Callable[[dict[Any, Any]], object] | None) -> tuple[
 
 
 def _take(value: Any, take: Callable[[dict[Any, Any]], object]) -> None:
-    """Hand on what was read.
+    """Pass the content to the caller.
 
     Raises:
-        ProtocolError: it is not what it should be.
+        ProtocolError: the content is not as expected.
     """
     if not isinstance(value, dict):
         raise ProtocolError(f"expected a JSON object, found {type(value).__name__}")

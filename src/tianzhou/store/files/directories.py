@@ -1,4 +1,4 @@
-"""Directories of a store: made, and brought to the disk, where that costs least."""
+"""Creation and sync of a store's directories, at the lowest cost."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tianzhou.store.files import pages
 
 
 class DiskNotAsked(OSError):
-    """Something ran out before the sync reached the disk; it may be tried again."""
+    """The error of a sync that failed for lack of a resource before it reached the disk; the caller may retry it."""
 
 
 @contextmanager
 def _directory_open(path: Path) -> Iterator[int]:
-    """A descriptor of a directory, to have it synced.
+    """Yield a descriptor of a directory, for a sync.
 
     Raises:
-        DiskNotAsked: there is none left.
-        OSError: it cannot be opened.
+        DiskNotAsked: the process has no descriptor left.
+        OSError: the directory cannot be opened.
     """
     try:
         fd = open_file(path, os.O_RDONLY)
@@ -40,24 +40,24 @@ def _directory_open(path: Path) -> Iterator[int]:
 
 
 def sync_directory(path: Path) -> None:
-    """Bring the entries of a directory to the disk.
+    """Sync the entries of a directory.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the sync.
     """
     with _directory_open(path) as fd:
         os.fsync(fd)
 
 
 _with_news: set[Path] = set()
-"""Directories with entries of directories that the disk may not have yet."""
+"""Directories with new subdirectories whose entries may not be on the disk yet."""
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory with those above it, in a way that survives the power.
+    """Create a directory and its parents durably.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the directory cannot be created.
     """
     if not path.is_dir():
         begin_directory(path)
@@ -65,15 +65,15 @@ def make_directory(path: Path) -> None:
 
 
 def begin_directory(path: Path) -> None:
-    """Make a directory with those above it; the disk has it after `sync_new_directories`.
+    """Create a directory and its parents; `sync_new_directories` makes them durable.
 
-    Syncing takes as long as the disk does, which an event loop cannot wait for whenever a queue gets its first message.
+    A sync takes as long as the disk does, and an event loop cannot wait for that with each first message of a queue.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the directory cannot be created.
     """
     try:
-        os.mkdir(path, MODES.folders)  # noqa: PTH102 - each new queue asks, and asking first what is there costs as much again
+        os.mkdir(path, MODES.folders)  # noqa: PTH102 - called per new queue; a check first would double the cost
     except FileNotFoundError:
         begin_directory(path.parent)
         path.mkdir(mode=MODES.folders, exist_ok=True)
@@ -85,13 +85,13 @@ def begin_directory(path: Path) -> None:
 
 
 def sync_new_directories(path: Path) -> None:
-    """Bring the entries of a new directory, and of new ones above it, to the disk; may run on another thread.
+    """Sync the entries of a new directory and of its new parents; may run on another thread.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the sync.
     """
     for above in [above for above in path.parents if above in _with_news]:
-        _with_news.discard(above)  # before: what is made meanwhile counts again
+        _with_news.discard(above)  # before the sync: a directory created meanwhile must count again
         try:
             sync_directory(above)
         except FileNotFoundError:
@@ -102,23 +102,23 @@ def sync_new_directories(path: Path) -> None:
 
 
 def sync_file_system(path: Path) -> bool:
-    """Bring all there is on the file system of a directory to the disk; may run on another thread.
+    """Sync the whole file system of a directory; may run on another thread.
 
     Returns:
-        Whether it is done; false where no call does it.
+        Whether it is done; False where the system has no such call.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the sync.
     """
     with _directory_open(path) as fd:
         return pages.sync_file_system(fd)
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of a file; when there are too many, as many are allowed as the system lets us.
+    """Return a descriptor of a file. When too many files are open, raise the process's limit as far as allowed.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     try:
         return os.open(path, flags | os.O_CLOEXEC, MODES.files)

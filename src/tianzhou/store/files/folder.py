@@ -1,4 +1,4 @@
-"""The store's root folder: who holds it, and whether the last stop was clean (store.md §1, §9.3)."""
+"""The store's root folder: its lock, and the marker of a clean stop (store.md §1, §9.3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoreFolder:
     """The root folder, its lock and its abort marker.
 
     Args:
-        root: the folder; it is made when absent.
+        root: the folder; it is created when absent.
     """
 
     __slots__ = ("_directories", "_fd", "root")
@@ -40,7 +40,7 @@ class StoreFolder:
 
     @property
     def abort_path(self) -> Path:
-        """The marker that is there while a broker runs, and after it when it did not stop cleanly."""
+        """The marker file that exists while a broker runs, and after a stop that was not clean."""
         return self.root / "abort"
 
     @property
@@ -49,11 +49,11 @@ class StoreFolder:
         return not self.abort_path.exists()
 
     def lock(self) -> None:
-        """Take the folder for this process, as RocketMQ does: an exclusive lock on the first byte of `lock`.
+        """Lock the folder for this process, as RocketMQ does: an exclusive lock on the first byte of `lock`.
 
         Raises:
-            StoreLocked: another process, or another store in this one, holds it.
-            StoreUnreadable: the folder cannot be made or written.
+            StoreLocked: another process, or another store in this one, holds the lock.
+            StoreUnreadable: the folder cannot be created or written.
         """
         try:
             make_directory(self.root)
@@ -69,14 +69,15 @@ class StoreFolder:
                 "make the folder writable for this user or set storePathRootDir"
             ) from error
         try:
-            # POSIX record locks are what Java's FileLock takes, so brokers of either kind exclude each other.
+            # Java's FileLock takes POSIX record locks, so brokers of both kinds exclude each other.
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(fd)
             raise StoreLocked(self._who_holds()) from error
         try:
             if os.pread(fd, 5, 0) != b"lock":
-                # Only then: by when it was written `StoreNote` knows whether another kind of broker had the folder.
+                # Write only in this case: `StoreNote` uses the file's time to detect that another kind of broker had
+                # the folder.
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, b"lock", 0)
                 os.fsync(fd)
@@ -89,7 +90,7 @@ class StoreFolder:
         _held.add(root)
 
     def is_there(self) -> bool:
-        """Whether the folder's path still leads to the folder that was locked; also true while none is."""
+        """Whether the folder's path still points to the locked folder; also true while none is locked."""
         if self._fd < 0:
             return True
         try:
@@ -99,17 +100,17 @@ class StoreFolder:
         return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
 
     def lock_directories(self, written: Sequence[Path], read: Sequence[Path] = ()) -> None:
-        """Take the directories of the log, which may lie elsewhere and be named by another store, too.
+        """Lock the directories of the log, which may be elsewhere and may be configured for another store, too.
 
-        The directory itself is locked, so that nothing is in it which another kind of broker would stumble over.
+        The lock is on the directory itself, because another kind of broker would fail on an unknown file in it.
 
         Args:
-            written: directories that nobody else may use; those that are not there are made.
-            read: directories that others may read as well.
+            written: directories for this store alone; missing ones are created.
+            read: directories that other stores may read as well.
 
         Raises:
             StoreLocked: another store uses one of them.
-            OSError: one cannot be made or opened.
+            OSError: one cannot be created or opened.
         """
         present: set[tuple[int, int]] = set()
         for directory, kind in [(path, fcntl.LOCK_EX) for path in written] + [(path, fcntl.LOCK_SH) for path in read]:
@@ -129,7 +130,7 @@ class StoreFolder:
                 os.close(fd)
                 if error.errno == errno.EWOULDBLOCK:
                     raise StoreLocked(self._who_uses(directory, there)) from None
-                # Some file systems of other machines have no such locks.
+                # Some network file systems have no such locks.
                 logger.warning(
                     "%s cannot be locked (%s); see to it that no other store names it", directory, error.strerror
                 )
@@ -165,9 +166,9 @@ class StoreFolder:
 
     @property
     def pages_survived(self) -> bool:
-        """Whether the process that last had the folder died under the present kernel.
+        """Whether the last process with the folder died under the present kernel.
 
-        All that it wrote into mapped files is then there, whether it had reached the disk or not.
+        Then all its writes to mapped files exist, synced or not.
         """
         try:
             note = json.loads(self._running_path.read_bytes())
@@ -179,14 +180,14 @@ class StoreFolder:
 
     @property
     def power_failed(self) -> bool:
-        """Whether the process of ours that last had the folder ran under another kernel, which ended with it.
+        """Whether the last process of ours with the folder ran under another kernel, which ended with it.
 
-        Of a folder that Apache's broker had last nobody knows that.
+        This is unknown for a folder that Apache's broker had last.
         """
         try:
             note = json.loads(self._running_path.read_bytes())
             last = self.abort_path.read_bytes().strip()
-            # The marker's text may be gone with the power; another number is of a broker that came after ours.
+            # A power failure may have lost the marker's text. A different number is of a broker that ran after ours.
             is_ours = not last.isdigit() or last == str(note["pid"]).encode()
             return bool(is_ours and note["boot"] != _BOOT_ID.read_text().strip())
         except OSError:
@@ -195,7 +196,7 @@ class StoreFolder:
             return True
 
     def mark_running(self) -> None:
-        """Write the abort marker; its previous content goes to `abort.bak`."""
+        """Write the abort marker; its previous content is saved in `abort.bak`."""
         try:
             previous = self.abort_path.read_bytes()
         except FileNotFoundError:
@@ -208,16 +209,16 @@ class StoreFolder:
         sync_directory(self.root)
 
     def mark_stopped(self) -> None:
-        """Remove the abort marker: everything is on disk and dispatched."""
+        """Remove the abort marker, because all records are on disk and dispatched."""
         self._running_path.unlink(missing_ok=True)
         self.abort_path.unlink(missing_ok=True)
         sync_directory(self.root)
 
     def unlock(self) -> None:
-        """Let others have the folder, and the directories of its log."""
+        """Unlock the folder, and the directories of its log."""
         for fd in self._directories:
             _descriptors.discard(fd)
-            # A child that was forked just now may not have closed its own copies yet: closing this one is not enough.
+            # A child that was just forked may not have closed its copies yet, so closing this descriptor is not enough.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
         self._directories.clear()
@@ -228,11 +229,11 @@ class StoreFolder:
 
 
 _descriptors: Final[set[int]] = set()
-"""Of locked directories."""
+"""Descriptors of locked directories."""
 
 
 def _forget_descriptors() -> None:
-    # Otherwise a forked child would hold the lock of a parent that died.
+    # Otherwise a forked child would hold the lock after its parent's death.
     for fd in _descriptors:
         os.close(fd)
     _descriptors.clear()
@@ -242,7 +243,7 @@ os.register_at_fork(after_in_child=_forget_descriptors)
 
 
 def _flock_holder(there: os.stat_result) -> int:
-    """The process that has locked a directory; 0 where the system does not say."""
+    """Return the process that has locked a directory; 0 where the system does not report it."""
     file = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}:{there.st_ino}"
     try:
         lines = _LOCKS.read_text().splitlines()
@@ -256,9 +257,9 @@ def _flock_holder(there: os.stat_result) -> int:
 
 
 def is_held(root: Path) -> bool:
-    """Whether a broker has the folder open; nothing is locked or written to find out."""
+    """Whether a broker has the folder open; the check locks and writes no file."""
     if root.resolve() in _held:
-        # Closing the file would give up this process's lock, so it is not even opened.
+        # A close of the file would release this process's lock, so do not open it.
         return True
     try:
         with root.joinpath("lock").open("rb") as file:

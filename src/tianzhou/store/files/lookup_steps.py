@@ -1,13 +1,13 @@
-"""Look-ups that say which bytes they are going to look at, before they do.
+"""Look-ups that announce each byte range before they read it.
 
-What has left the memory is read by the page fault of whoever touches it, which stops the whole process. A look-up
-that goes from place to place, where each tells the next, cannot say at once what it will need. So it is a generator:
-it yields a range of a segment before it reads it, and returns what it found. `at_once` runs it where it is known that
-nothing is missing, or that nobody waits; `follow` has what is missing brought into memory beside the loop.
+A read of a page that has left the memory is a page fault, which blocks the whole process. A look-up that follows
+pointers from place to place cannot announce all its ranges at once. So it is a generator: it yields a range of a
+segment before it reads it, and returns its result. `at_once` runs it where all pages are in memory, or where blocking
+is acceptable. `follow` fetches missing pages outside of the event loop's thread.
 
-A look-up may be left alone between two steps for as long as a disk takes, and files go meanwhile. So it slices the
-view of a segment *before* it yields: the slice keeps the segment mapped. And it asks again, after each step, for
-whatever it has not sliced yet.
+A look-up may be suspended between two steps for as long as a disk takes, and files may be deleted meanwhile. So it
+slices the view of a segment *before* it yields, because the slice keeps the segment mapped. After each step it looks up
+again every object that it has not sliced yet.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tianzhou.store.files.segments import Segment
 T = TypeVar("T")
 
 TURN: Final = 128
-"""Steps after which others get a turn, whether a look-up had to wait or not."""
+"""Number of steps after which a look-up yields to other tasks, whether or not it had to wait."""
 
 Range = tuple[Segment, int, int]
-"""Bytes of a segment: from, to."""
+"""Byte range of a segment: start, end."""
 Steps = Generator[Range, None, T]
-"""A look-up that finds a T."""
+"""A look-up with a result of type T."""
 
 
 def at_once(steps: Steps[T]) -> T:
-    """What a look-up finds, whatever it has to wait for."""
+    """Return the result of a look-up; page faults block."""
     while True:
         try:
             next(steps)
@@ -40,19 +40,19 @@ def at_once(steps: Steps[T]) -> T:
 
 
 async def give_way() -> None:
-    """Let others have a turn."""
+    """Yield to other tasks."""
     await asyncio.sleep(0)
 
 
 async def follow(
     steps: Steps[T], fetch: Callable[[Range], Awaitable[None]], rest: Callable[[], Awaitable[None]] = give_way
 ) -> T:
-    """What a look-up finds, without holding up the loop.
+    """Return the result of a look-up without blocking the event loop.
 
     Args:
         steps: the look-up.
-        fetch: brings a range into memory.
-        rest: called now and then, to let others have a turn.
+        fetch: fetches a range into memory.
+        rest: called now and then to yield to other tasks.
     """
     taken = 0
     while True:

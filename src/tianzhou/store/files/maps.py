@@ -1,7 +1,7 @@
-"""How many maps the files of queues may have in this process, and which are given up for others.
+"""The limit of memory maps for queue files, and the eviction of the oldest maps.
 
-The system bounds the number of maps of a process (`vm.max_map_count`, 65 530 by default), however small each is.
-A map of a queue's file can be had again at any time, so a store of more queues than that keeps those it used last.
+The system limits the number of maps of a process (`vm.max_map_count`, 65 530 by default), however small each is. A file
+can be mapped again at any time, so a store with more queues than that keeps only the newest maps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def system_limit(path: Path = _SYSTEM_LIMIT) -> int:
-    """How many maps the system lets a process have; 0 where it does not say, because it has no such limit."""
+    """Return the system's limit of maps per process; 0 where the system has no such limit."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -34,32 +34,33 @@ def system_limit(path: Path = _SYSTEM_LIMIT) -> int:
 
 
 def most_for_queues(limit: int) -> int:
-    """How many of a process's maps may be those of queues: the log, libraries, threads and memory need some, too.
+    """Return the maximum number of maps for queues; the log, libraries, threads and memory need some, too.
 
     Args:
-        limit: what the system allows a process; 0 for no limit.
+        limit: the system's limit per process; 0 for no limit.
     """
     return max(_LEAST, limit - max(limit >> 3, _LEAST_SPARE)) if limit else _NO_LIMIT
 
 
 class Mapping(Protocol):
-    """A file whose map may be given up while nobody uses it."""
+    """A file whose map may be evicted while no reader uses it."""
 
     def let_go(self) -> None:
-        """Forget the map; the next use makes another."""
+        """Drop the map; the next use maps the file again."""
 
 
 class QueueMaps:
-    """The maps that the files of a store's queues have, the oldest first. For one thread.
+    """The maps of a store's queue files, the oldest first. For one thread.
 
-    The oldest goes first, however much it is used: it then comes back as the newest, and there is no more of that than
-    of files mapped for other reasons. A use of a map costs nothing.
+    The oldest map is evicted first, even if it is used often. Its next use maps the file again as the newest. Such maps
+    are at most as frequent as those that cause the evictions. A use of a map needs no bookkeeping.
 
     Args:
-        limit: how many maps the system lets a process have; None to ask it, 0 for no limit.
+        limit: the system's limit of maps per process; None to read it, 0 for no limit.
 
     Attributes:
-        most: how many there may be.
+        limit: the system's limit; 0 for no limit.
+        most: maximum number of maps.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -72,10 +73,10 @@ class QueueMaps:
         return len(self._open)
 
     def map_file(self, fd: int, size: int) -> mmap.mmap:
-        """As `pages.map_file`, giving up other maps when there are too many.
+        """Map a file as `pages.map_file`, and evict other maps when there are too many.
 
         Raises:
-            OSError: it cannot be mapped.
+            OSError: the file cannot be mapped.
         """
         try:
             return pages.map_file(fd, size)
@@ -88,20 +89,20 @@ class QueueMaps:
             raise self._explained(error) from None
 
     def add(self, mapping: Mapping) -> None:
-        """Note that a file has been mapped; when there are more than may be, the oldest are given up."""
+        """Add a mapped file; above the limit, evict the oldest maps."""
         self._thread = threading.get_ident()
         self._open[mapping] = None
         if len(self._open) > self.most:
             self._give_up(len(self._open) - self.most)
 
     def discard(self, mapping: Mapping) -> None:
-        """Note that a file's map was closed."""
+        """Remove a file whose map was closed."""
         self._open.pop(mapping, None)
 
     def shed(self) -> bool:
-        """The system gives out no more maps: give up a quarter of those there are; false when there is none to give.
+        """Evict a quarter of the maps after the system refused one; return False without maps to evict.
 
-        Queues are of the thread of their store; on another one nothing is done.
+        Queues belong to the thread of their store; on another thread this has no effect.
         """
         count = -(-len(self._open) // 4)
         if not count or self._thread != threading.get_ident():
@@ -125,7 +126,7 @@ class QueueMaps:
 
 
 def out_of_maps(limit: int) -> OSError:
-    """What is raised when the system maps no more files."""
+    """Return the error for a file that the system does not map."""
     advice = f"sysctl -w vm.max_map_count={max(4 * limit, 262_144)}"
     return OSError(
         errno.ENOMEM,

@@ -1,7 +1,7 @@
-"""Memory-map calls that must not hold the interpreter: page population, range sync, residency.
+"""Memory-map calls without the interpreter lock: page population, range sync, residency.
 
-`mmap.madvise` and `mmap.flush` keep the interpreter lock for as long as the kernel works, which is seconds for a
-large segment. Called through `ctypes` they let the event loop go on.
+`mmap.madvise` and `mmap.flush` hold the interpreter lock while the kernel works, which takes seconds for a large
+segment. Calls through `ctypes` release it, so the event loop continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, Self
 
 PAGE: Final = 4096
 RANDOM: Final = 1
-"""Advice to read no more of a file than what is touched (`MADV_RANDOM`)."""
+"""Advice to read only the touched pages of a file (`MADV_RANDOM`)."""
 _DONTNEED: Final = 4
 _POPULATE_READ: Final = 22
 _POPULATE_WRITE: Final = 23
@@ -26,7 +26,7 @@ _MS_SYNC: Final = 4
 _FIXED: Final = 0x10
 _NORESERVE: Final = 0x4000
 _MEMORY_FILE_SYSTEMS: Final = frozenset((0x01021994, 0x858458F6))
-"""What `statfs` calls tmpfs and ramfs."""
+"""`statfs` types of tmpfs and ramfs."""
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 _libc: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -37,22 +37,22 @@ if _libc is not None:
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong
     )  # fmt: skip
 if sys.platform == "linux":
-    # Quicker than giving up the interpreter would be.
+    # PyDLL holds the interpreter lock, because its release would take longer than the call.
     _mincore = ctypes.PyDLL(None).mincore
     _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
 
 def map_file(fd: int, size: int) -> mmap.mmap:
-    """Map a file for reading and writing; where the system can, the map keeps no descriptor, for there is one a queue.
+    """Map a file for reading and writing. Where the system can, the map uses no descriptor, as each queue has a map.
 
     Raises:
-        OSError: it cannot be mapped.
+        OSError: the file cannot be mapped.
     """
     if sys.version_info >= (3, 13):
         return mmap.mmap(fd, size, trackfd=False)
     if _libc is None:
         return mmap.mmap(fd, size)
-    # A map of nothing takes no descriptor, and no memory either; the file then takes its place.
+    # An anonymous map needs no descriptor and no memory. The file then replaces its pages.
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
     flags = mmap.MAP_SHARED | _FIXED
     if _libc.mmap(address_of(memory), size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0) == _FAILED:
@@ -66,12 +66,12 @@ _hollow_devices: Final[dict[int, bool]] = {}
 
 
 def takes_space_when_read(fd: int, device: int) -> bool:
-    """Whether a hole of a mapped file gets memory when it is read, as those of tmpfs do.
+    """Whether a read of a mapped hole allocates memory, as on tmpfs.
 
-    When there is none left, the process is killed for reading. A file that is read by a call gives zeros.
+    Without free memory, such a read kills the process. A read by a system call returns zeros instead.
 
     Args:
-        fd: of a file there.
+        fd: of a file on the file system.
         device: number of its disk.
     """
     known = _hollow_devices.get(device)
@@ -84,22 +84,22 @@ def takes_space_when_read(fd: int, device: int) -> bool:
 
 
 def address_of(memory: mmap.mmap) -> int:
-    """Where the map begins in this process; valid as long as the map is open."""
+    """Return the address of the map in this process; valid while the map is open."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def advise(address: int, size: int, advice: int) -> None:
-    """Say how the map at `address` will be read; what the kernel does not take makes nothing wrong."""
+    """Advise the kernel how the map at `address` will be read; a kernel that ignores the advice does no harm."""
     if _libc is not None:
         _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_int(advice))
 
 
 def populate(address: int, start: int, end: int) -> None:
-    """Give the pages of [start, end) of the map at `address` memory and disk space.
+    """Allocate memory and disk space for the pages of [start, end) of the map at `address`.
 
-    Writing to them afterwards can neither fault slowly nor kill the process for want of disk space. Unless the map was
-    advised `RANDOM`, the kernel reads ahead of a page that is not there, which fills up to 8 MiB of a sparse file with
-    zeros in one go: 10 to 30 ms during which that core does nothing else.
+    Later writes to them neither fault slowly nor kill the process for lack of disk space. Unless the map was advised
+    `RANDOM`, the kernel reads ahead of a missing page. In a sparse file this fills up to 8 MiB with zeros at once, and
+    blocks the core for 10 to 30 ms.
 
     Raises:
         OSError: no space is left (ENOSPC), or the map cannot be written.
@@ -121,13 +121,13 @@ def populate(address: int, start: int, end: int) -> None:
             _can_populate = False
             return
         if code == errno.EFAULT:
-            # The kernel says "bad address" where an ordinary write would have raised SIGBUS.
+            # The kernel reports "bad address" where an ordinary write would have raised SIGBUS.
             code = errno.ENOSPC
         raise OSError(code, os.strerror(code))
 
 
 def resident(address: int, start: int, end: int) -> bool:
-    """Whether reading [start, end) of the map at `address` needs no disk; true where that cannot be found out."""
+    """Whether a read of [start, end) of the map at `address` needs no disk; True where that is unknown."""
     if _libc is None:
         return True
     start -= start % PAGE
@@ -142,7 +142,7 @@ def resident(address: int, start: int, end: int) -> bool:
 
 
 def fetch(address: int, start: int, end: int) -> bool:
-    """Read [start, end) of the map at `address` from the disk; false when this kernel has no call for it.
+    """Read [start, end) of the map at `address` from the disk; return False when this kernel has no call for it.
 
     Raises:
         OSError: the disk cannot be read.
@@ -155,7 +155,7 @@ def fetch(address: int, start: int, end: int) -> bool:
         if code == errno.EINVAL:  # a kernel before 5.14
             return False
         if code == errno.EFAULT:
-            # The kernel says "bad address" where an ordinary read would have raised SIGBUS.
+            # The kernel reports "bad address" where an ordinary read would have raised SIGBUS.
             code = errno.EIO
         if code != errno.EINTR:
             raise OSError(code, os.strerror(code))
@@ -163,13 +163,13 @@ def fetch(address: int, start: int, end: int) -> bool:
 
 
 class HeldMap:
-    """The map of a file, kept from being unmapped while another thread reads it.
+    """The map of a file, which stays mapped while another thread reads it.
 
-    The file may be deleted meanwhile, and whoever closes the map only lets go of it.
+    The file may be deleted and its map closed meanwhile.
 
     Args:
         memory: the map.
-        address: where it begins.
+        address: of the map's first byte.
         path: the file.
     """
 
@@ -181,7 +181,7 @@ class HeldMap:
         self.path = path
 
     def fetch(self, start: int, end: int) -> None:
-        """Bring [start, end) into memory; it may wait for the disk, and does so without the interpreter.
+        """Fetch [start, end) into memory; may block for the disk, without the interpreter lock.
 
         Raises:
             OSError: the disk cannot be read.
@@ -200,7 +200,7 @@ class HeldMap:
             os.close(fd)
 
     def release(self) -> None:
-        """Let go of the map."""
+        """Release the map."""
         self._view.release()
 
     def __enter__(self) -> Self:
@@ -213,19 +213,19 @@ class HeldMap:
 
 
 def detach(address: int, size: int) -> None:
-    """Take the pages of the map at `address` from this process, so that closing it is quick.
+    """Remove the pages of the map at `address` from this process, so that its close is fast.
 
-    Who still reads the map gets them back from the page cache.
+    A reader that still uses the map gets them back from the page cache.
     """
     if _libc is not None:
         _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_int(_DONTNEED))
 
 
 def sync(memory: mmap.mmap, address: int, start: int, end: int) -> None:
-    """Bring the pages of [start, end) of the map to the disk, with the metadata that reading them needs.
+    """Sync the pages of [start, end) of the map, with the metadata that a read of them needs.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the sync.
     """
     start -= start % PAGE
     if _libc is None:
@@ -235,10 +235,10 @@ def sync(memory: mmap.mmap, address: int, start: int, end: int) -> None:
 
 
 def sync_file_system(fd: int) -> bool:
-    """Bring all that was written to the file system of an open file to the disk; false where no call does it.
+    """Sync the whole file system of an open file; return False where the system has no such call.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the sync.
     """
     if _libc is None or not hasattr(_libc, "syncfs"):
         return False
@@ -247,10 +247,10 @@ def sync_file_system(fd: int) -> bool:
 
 
 def _until_done(function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of the C library again for as long as signals interrupt it.
+    """Call a function of the C library until no signal interrupts it.
 
     Raises:
-        OSError: it fails.
+        OSError: the call failed.
     """
     while function(*arguments):
         code = ctypes.get_errno()

@@ -1,6 +1,6 @@
-"""What of a store is to be deleted, when, and whether its disk is full (store.md §12, §2.7, §5.7, §8.7).
+"""Retention rules: the files to delete, and whether the disk is full (store.md §12, §2.7, §5.7, §8.7).
 
-Decisions only: what disks and files are like comes in, what to do and why goes out.
+Decisions only: the arguments describe disks and files, and the results are deletions with their reasons.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 from tianzhou.store.settings import StoreSettings, parse_hours
 
 MANUAL_RUNS: Final = 20
-"""Runs that delete expired files at any hour after an operator's request."""
+"""Number of runs that delete expired files at any hour after an operator's request."""
 _MIN_FREE: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
 _REFILL: Final = 1.1
-"""Times `enough_bytes` that have to be free before a disk that was full no longer counts as full."""
+"""Factor of `enough_bytes` that must be free before a disk that was full no longer counts as full."""
 
 
 class Reason(Enum):
-    """Why a commit-log segment goes."""
+    """The reason for the deletion of a commit-log segment."""
 
     EXPIRED = "older than fileReservedTime"
     SPACE = "the disk is nearly full (diskSpaceCleanForciblyRatio), not expired yet"
@@ -29,13 +29,13 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """How full the file system of a directory is.
+    """The use of a directory's file system.
 
     Attributes:
         path: the directory.
         used: bytes in use.
-        free: bytes this user can still write.
-        total: bytes there are.
+        free: bytes that this user can still write.
+        total: size in bytes.
     """
 
     path: str
@@ -45,7 +45,7 @@ class DiskUse:
 
     @property
     def ratio(self) -> float:
-        """The used part of what can be used, 0 to 1."""
+        """Used share of the usable space, 0 to 1."""
         return self.used / (self.used + self.free) if self.used + self.free else 1.0
 
     def __str__(self) -> str:
@@ -54,19 +54,19 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """The settings that count, as they are now.
+    """The present settings of retention.
 
     Attributes:
-        reserved_ms: how long a file is kept after it was last written.
+        reserved_ms: retention time of a file after its last write.
         hours: local hours in which expired files are deleted.
-        clean_ratio: above it expired files are deleted at any hour; a part of the disk, 0 to 1, as the others.
-        force_ratio: above it files are deleted that are not expired, if `may_force`.
-        full_ratio: above it nothing is stored any more.
+        clean_ratio: used share of a disk, 0 to 1, above which expired files are deleted at any hour.
+        force_ratio: used share above which files are deleted before they expire, if `may_force`.
+        full_ratio: used share above which the store refuses messages.
         may_force: `cleanFileForciblyEnable`.
-        batch: most segments of a run.
-        replicas: stores that share the disk.
-        share_ratio: with several, the part of its share above which a store deletes what is not expired.
-        enough_bytes: with these bytes free, a disk is above neither `force_ratio` nor `full_ratio`; 0 for any number.
+        batch: maximum number of segments per run.
+        replicas: number of stores that share the disk.
+        share_ratio: with several stores, part of its share above which a store deletes files before they expire.
+        enough_bytes: free bytes with which a disk is above neither `force_ratio` nor `full_ratio`; 0 disables this.
     """
 
     reserved_ms: int
@@ -81,18 +81,18 @@ class RetentionRules:
     enough_bytes: int
 
     def short(self, use: DiskUse, ratio: float, factor: float = 1.0) -> bool:
-        """Whether so little is left of a disk that a limit counts.
+        """Whether a disk is above a limit and has too few free bytes.
 
         Args:
             use: of the disk.
             ratio: the limit.
-            factor: times `enough_bytes` are enough.
+            factor: factor of `enough_bytes`.
         """
         return use.ratio > ratio and not 0 < self.enough_bytes * factor <= use.free
 
 
 def rules_of(settings: StoreSettings) -> RetentionRules:
-    """The rules in force, with RocketMQ's bounds on the ratios."""
+    """Return the rules in force, with RocketMQ's bounds on the ratios."""
     return RetentionRules(
         settings.file_reserved_time * _HOUR_MS,
         parse_hours(settings.delete_when),
@@ -113,13 +113,13 @@ def _within(percent: int, least: int, most: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SpaceVerdict:
-    """What the disks say.
+    """The consequences of the disks' use.
 
     Attributes:
-        full: why nothing may be stored, in words for producers; None when nothing is wrong there.
-        keep_flag: neither full nor well below: a disk that was full still counts as full.
-        force: delete what is not expired, too; says which disk, how full.
-        clean: delete what is expired now, whatever the hour.
+        full: why the store refuses messages, as text for producers; None when it does not.
+        keep_flag: whether the use is in between, so that a disk that was full still counts as full.
+        force: the disk and its use, when files must be deleted before they expire; else None.
+        clean: whether expired files must be deleted now, at any hour.
         avoided: directories that should get no new segments.
     """
 
@@ -131,10 +131,10 @@ class SpaceVerdict:
 
 
 def judge_space(log: Sequence[DiskUse], queues: DiskUse, log_bytes: int, rules: RetentionRules) -> SpaceVerdict:
-    """What to do about the space that is left (store.md §12).
+    """Return the consequences of the free space (store.md §12).
 
     Args:
-        log: of each commit-log directory; the emptiest decides, since segments can go there.
+        log: of each commit-log directory; the emptiest decides, because it can take new segments.
         queues: of the directory of the consume queues.
         log_bytes: length of all commit-log segments.
         rules: the settings.
@@ -172,13 +172,13 @@ def _full(use: DiskUse, rules: RetentionRules) -> str:
 
 
 def has_room(uses: Iterable[DiskUse]) -> bool:
-    """Whether a disk that refused a write can be tried again."""
+    """Whether a disk that refused a write has room for a retry."""
     return all(use.free >= _MIN_FREE for use in uses)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """A commit-log segment: its first offset, and when it was last written, ms."""
+    """A commit-log segment: its first offset, and the time of its last write, ms."""
 
     start: int
     modified_ms: int
@@ -186,12 +186,12 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A commit-log segment that is to go.
+    """A commit-log segment to delete.
 
     Attributes:
         start: its first offset.
-        modified_ms: when it was last written.
-        reason: why it goes.
+        modified_ms: time of its last write.
+        reason: why it is deleted.
     """
 
     start: int
@@ -210,17 +210,17 @@ def plan_log(
     *,
     manual: bool = False,
 ) -> list[Deletion]:
-    """The segments to delete in one run, oldest first (store.md §2.7).
+    """Return the segments to delete in one run, oldest first (store.md §2.7).
 
     Args:
-        segments: the log's, oldest first, or as many of them as may go in one run and one more.
+        segments: the log's, oldest first, or at least one more than a run may delete.
         size: bytes of each.
-        needed_from: log offset from which everything is still needed: not on disk, or not in its queue yet.
+        needed_from: log offset from which records are still needed: not on disk, or not in their queue yet.
         now_ms: wall-clock time.
         hour: the local hour.
-        space: what the disks say.
+        space: consequences of the disks' use.
         rules: the settings.
-        manual: an operator requested it.
+        manual: whether an operator requested the run.
     """
     forced = space.force is not None and rules.may_force
     if not (forced or space.clean or manual or hour in rules.hours):
@@ -235,10 +235,10 @@ def plan_log(
 
 
 def expired_queue_segments(first_physicals: Sequence[int], smallest: int) -> int:
-    """How many of a queue's segments, oldest first, may be deleted (store.md §2.7).
+    """Return how many of a queue's segments, oldest first, may be deleted (store.md §2.7).
 
-    A segment goes when the next one begins at or before what the log still has. The last one never goes, and so
-    neither does the number of messages the queue has had.
+    A segment may be deleted when the next one begins at or before the log's smallest offset. The last one is never
+    deleted, because it has the number of the queue's messages.
 
     Args:
         first_physicals: log offset of each segment's first unit.
@@ -251,7 +251,7 @@ def expired_queue_segments(first_physicals: Sequence[int], smallest: int) -> int
 
 
 def expired_index_files(ends: Sequence[int], smallest: int) -> int:
-    """How many index files, oldest first, know only records that are gone; never all (store.md §8.7).
+    """Return how many index files, oldest first, have only records that are deleted; never all (store.md §8.7).
 
     Args:
         ends: log offset of each file's newest record.
@@ -264,7 +264,7 @@ def expired_index_files(ends: Sequence[int], smallest: int) -> int:
 
 
 def readable_size(count: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes in a form for people."""
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
     while value >= 1024 and len(units) > 1:
         value /= 1024

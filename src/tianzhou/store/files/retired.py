@@ -1,4 +1,4 @@
-"""Segment files that are not used any more, on their way out (store.md §2.7)."""
+"""Segment files out of use, until their removal (store.md §2.7)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tianzhou.store.files.directories import open_file
 
 
 class RetiredSegment:
-    """A file that is not used any more, to be removed where the time that takes hurts nobody.
+    """A file out of use, to be removed where the time for that does no harm.
 
-    The kernel needs a fifth of a second to free a gigabyte, when the last of name, descriptors and maps goes. What
-    is still being read keeps its memory until the reader is done; `release` is then tried again.
+    The kernel needs a fifth of a second to free a gigabyte, when the last name, descriptor or map of the file is gone.
+    A file with readers keeps its memory until they are done; the caller then repeats `release`.
 
     Args:
         path: the file.
         size: its length in bytes.
-        memory: its map, None when it had none.
-        address: where the map begins.
+        memory: its map; None without one.
+        address: of the map's first byte.
 
     Attributes:
-        named: the file still has its name.
+        named: whether the file still has its name.
     """
 
     __slots__ = ("_address", "_fd", "_memory", "named", "path", "size")
@@ -37,7 +37,7 @@ class RetiredSegment:
         self._fd = -1
 
     def unlink(self) -> None:
-        """Remove the name; quick, since the file itself stays until `release`.
+        """Remove the name; fast, because the file itself stays until `release`.
 
         Raises:
             OSError: the system refuses.
@@ -52,7 +52,7 @@ class RetiredSegment:
             self.named = False
 
     def release(self) -> bool:
-        """Give memory and disk space back; false while someone reads, which this waits for in no way."""
+        """Release memory and disk space; return False at once while a reader uses them."""
         memory = self._memory
         if memory is not None:
             pages.detach(self._address, self.size)

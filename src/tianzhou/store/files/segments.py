@@ -20,35 +20,35 @@ logger = logging.getLogger(__name__)
 
 
 _FEW: Final = 32_768
-"""Bytes of a few pages, as queues get them next."""
+"""Maximum bytes for single page allocations; queues get a few pages at a time."""
 
 
 class Writer(Protocol):
-    """Who has the map of a segment at hand."""
+    """Holder of a segment's memory map."""
 
     def unmapped(self) -> None:
-        """The segment's map is given up: it has to be mapped again."""
+        """Note that the segment was unmapped and must be mapped again."""
 
 
 class Segment:
     """One mapped file of fixed length.
 
-    Views handed out keep the map alive: closing or deleting the segment only lets go of it, and the memory is
-    unmapped when the last view is gone.
+    Views of the segment keep the map alive. A close or deletion only drops the segment's reference, and the memory is
+    unmapped with the last view.
 
     Args:
         path: the file.
         start: offset of its first byte in the queue of segments.
         size: its length in bytes.
-        maps: counts its map, and may give it up while nobody uses it; None for one that keeps it.
+        maps: counts its map, and may evict it while no reader uses it; None for a map that is never evicted.
 
     Attributes:
         device: number of the disk that has the file; -1 while it is not known.
         inode: number of the file on that disk, once it is mapped.
-        hollow: whether reading in the map what was never written takes space, which may be lacking: known once it is
-            mapped. `read` and `written` mind it.
-        named: whether the disk has its name for all that is known; otherwise the next `sync` sees to it.
-        writer: who has its map at hand, to be notified when it is given up.
+        hollow: whether reads of holes in the map allocate space, which may be lacking; known once it is mapped. `read`
+            and `written` avoid such reads.
+        named: whether the file's name may count as synced; otherwise the next `sync` syncs it.
+        writer: holder of the map, notified of its eviction.
     """
 
     __slots__ = (
@@ -74,10 +74,10 @@ class Segment:
 
     @classmethod
     def create(cls, path: Path, start: int, size: int, maps: QueueMaps | None = None) -> Segment:
-        """Make the file, sparse and at full length, and map it; with its first `sync` the disk has its name, too.
+        """Create the file, sparse and at full length, and map it; its first `sync` syncs its name, too.
 
         Raises:
-            OSError: the file cannot be made.
+            OSError: the file cannot be created.
         """
         segment = cls(path, start, size, maps)
         segment.named = False
@@ -87,14 +87,14 @@ class Segment:
         return segment
 
     def advise(self, advice: int) -> None:
-        """Say how the file will be read (`mmap.MADV_…`); the call only leaves a mark at the map."""
+        """Advise the kernel how the file will be read (`mmap.MADV_…`); the call only marks the map."""
         self._advice = advice
         if self._map is not None:
             self._map.madvise(advice)
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte the file can hold."""
+        """Offset after the last byte of the file."""
         return self.start + self.size
 
     @property
@@ -115,7 +115,7 @@ class Segment:
 
     @property
     def open_view(self) -> memoryview | None:
-        """As `view`; None while the segment is not mapped."""
+        """The view; None while the segment is not mapped."""
         return self._view
 
     def _open(self) -> None:
@@ -136,13 +136,13 @@ class Segment:
             maps.add(self)
 
     def let_go(self) -> None:
-        """Give up the map; it goes with the last view of it, and the next use makes another."""
+        """Drop the map; it is unmapped with its last view, and the next use maps the file again."""
         self._view = self._map = None
         if self.writer is not None:
             self.writer.unmapped()
 
     def read(self, start: int, end: int) -> memoryview:
-        """[start, end) of the file, which may never have been written."""
+        """Return [start, end) of the file, which may be unwritten."""
         view = self.view
         if not self.hollow or pages.resident(self._address, start, end):
             return view[start:end]
@@ -150,7 +150,7 @@ class Segment:
             return memoryview(os.pread(fd, end - start, start))
 
     def written(self, position: int = 0) -> int:
-        """Up to where the file can be read from `position` on: its end, unless reading a hole takes space."""
+        """Return the end of the bytes to read from `position` on: that of the file, or a hole that takes space."""
         if not self.map or not self.hollow:
             return self.size
         with _opened(self.path, os.O_RDONLY) as fd:
@@ -160,27 +160,25 @@ class Segment:
                 return self.size
 
     def reserve_range(self, start: int, end: int, alone: bool | None = None) -> None:
-        """Make sure that writing to [start, end) of the file cannot fail for want of disk space.
-
-        May run on another thread.
+        """Ensure that a write to [start, end) cannot fail for lack of disk space; may run on another thread.
 
         Args:
             start: first byte.
-            end: the one behind the last.
-            alone: whether no more than these pages is made, one by one; None when there are few. Otherwise the kernel
-                reads ahead, in large pages: a third of the processor time, in bursts of 20 ms.
+            end: position after the last byte.
+            alone: whether only these pages are allocated, one by one; None decides by their number. Otherwise the
+                kernel reads ahead, in large pages: a third of the processor time, in bursts of 20 ms.
 
         Raises:
             OSError: there is no space.
         """
         memory = self.map
-        with memoryview(memory):  # keeps the map from being closed meanwhile
+        with memoryview(memory):  # prevents the close of the map meanwhile
             if alone is None:
                 alone = end - start <= _FEW
             if self._advice == pages.RANDOM or not alone:
                 pages.populate(self._address, start, min(end, self.size))
                 return
-            # Two threads at once may undo each other's advice; then something is read ahead after all.
+            # Two threads at once may undo each other's advice; then the kernel reads ahead after all.
             pages.advise(self._address, self.size, pages.RANDOM)
             try:
                 pages.populate(self._address, start, min(end, self.size))
@@ -188,9 +186,9 @@ class Segment:
                 pages.advise(self._address, self.size, self._advice)
 
     def put(self, position: int, data: memoryview) -> None:
-        """Write bytes to the file, where no reader looks yet.
+        """Write bytes to a part of the file without readers.
 
-        For many: the kernel makes no page of zeros first, and a page that is written as a whole is not read.
+        For many bytes: the kernel creates no page of zeros first, and does not read a page that is written whole.
 
         Raises:
             OSError: there is no space.
@@ -201,10 +199,10 @@ class Segment:
                 position, data = position + written, data[written:]
 
     def sync(self, start: int, end: int) -> None:
-        """Bring [start, end) of the file to the disk; may run on another thread.
+        """Sync [start, end) of the file; may run on another thread.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk refused the sync.
         """
         memory = self._map
         if end <= start or (memory is None and self.maps is None):
@@ -212,20 +210,20 @@ class Segment:
         if memory is None:
             self._sync_unmapped()
         else:
-            with memoryview(memory):  # keeps the map from being closed meanwhile
-                # Not the address at hand: the map may be another one's by now.
+            with memoryview(memory):  # prevents the close of the map meanwhile
+                # Do not use the stored address, because the segment may have another map by now.
                 pages.sync(memory, pages.address_of(memory), start, end)
         if (start == 0 or not self.named) and (self._map is not None or self.maps is not None):
             self._sync_name()
             self.named = True
 
     def _sync_unmapped(self) -> None:
-        """Bring the file to the disk, whose map was given up with what had been written."""
+        """Sync the file, whose map was evicted with its written bytes."""
         with suppress(FileNotFoundError), _opened(self.path, os.O_RDWR) as fd:  # deleted meanwhile, as topics are
             os.fdatasync(fd)
 
     def _sync_name(self) -> None:
-        """Bring the directory's entry for the file to the disk, without which the file is lost with the power."""
+        """Sync the directory's entry for the file, because a power failure would lose the file without it."""
         try:
             sync_directory(self.path.parent)
         except FileNotFoundError:
@@ -237,12 +235,12 @@ class Segment:
         return pages.resident(self._address, start, min(end, self.size)) if self.map else False
 
     def hold(self) -> pages.HeldMap:
-        """Keep the map, for a reader on another thread, until that one releases it."""
+        """Hold the map for a reader on another thread, until the reader releases it."""
         memory = self.map
         return pages.HeldMap(memory, self._address, self.path)
 
     def fetch(self, start: int, end: int) -> None:
-        """Bring [start, end) of the file into memory; for another thread, it may wait for the disk.
+        """Fetch [start, end) of the file into memory; may block for the disk, so call it on another thread.
 
         Raises:
             OSError: the disk cannot be read.
@@ -251,15 +249,15 @@ class Segment:
             held.fetch(start, end)
 
     def find(self, needle: bytes, position: int) -> int:
-        """Position of the first `needle` at or behind `position`, -1 when there is none; holes are skipped."""
+        """Return the position of the first `needle` at or after `position`, -1 without one; holes are skipped."""
         memory = self.map
         with _opened(self.path, os.O_RDONLY) as fd:
             return sparse.find(fd, memory, needle, position, self.size)
 
     def zero_tail(self, position: int) -> None:
-        """Make everything from `position` on read as zeros, and give its disk space back.
+        """Zero all bytes from `position` on, free their disk space, and sync.
 
-        The disk has it on return: what was cut off must not come back behind what is written next.
+        The cut bytes must not reappear after later writes.
 
         Raises:
             OSError: the disk refused.
@@ -274,7 +272,7 @@ class Segment:
 
     def _only_zeros(self, fd: int, position: int) -> bool:
         while position < self.size:
-            # What follows is a hole nearly always, and reading that costs a store of many queues seconds.
+            # The rest is nearly always a hole, and to read it would cost a store of many queues seconds.
             position, hole = sparse.extent(fd, position, self.size)
             if position < 0:
                 return True
@@ -285,7 +283,7 @@ class Segment:
         return True
 
     def close(self) -> None:
-        """Let go of the map; it disappears with the last view of it."""
+        """Close the map; it is unmapped with its last view."""
         view, memory = self._forget()
         if view is not None and memory is not None:
             try:
@@ -303,7 +301,7 @@ class Segment:
         return view, memory
 
     def retire(self) -> RetiredSegment:
-        """Let go of map and file for good; the returned object gives both back to the system, on another thread."""
+        """Drop map and file for good; the returned object releases both, on another thread."""
         view, memory = self._forget()
         if view is not None:
             view.release()
@@ -316,21 +314,21 @@ class Segment:
 
 
 def sync_all(segments: Sequence[Segment]) -> bool:
-    """Bring everything written to many segments to the disk, names included, with their file systems as a whole.
+    """Sync all writes to many segments, with their names, by a sync of their whole file systems.
 
-    One by one, each would take two commits of the file system's journal, and whoever writes to a new page of any file
-    waits for such a commit. May run on another thread.
+    A sync of each segment would take two commits of the file system's journal, and each writer to a new page of any
+    file waits for such a commit. May run on another thread.
 
     Returns:
-        Whether it is done; false where a whole file system cannot be synced.
+        Whether it is done; False where a whole file system cannot be synced.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the sync.
     """
     devices: dict[int, Path] = {}
     try:
         for segment in segments:
-            # Queried only where it is not known: each call takes the interpreter from the event loop and back.
+            # Query unknown devices only, because each call takes the interpreter lock from the event loop and back.
             device = segment.device if segment.device >= 0 else os.stat(segment.path).st_dev  # noqa: PTH116 - quicker
             devices.setdefault(device, segment.path.parent)
         if not all(directories.sync_file_system(path) for path in devices.values()):
@@ -343,12 +341,12 @@ def sync_all(segments: Sequence[Segment]) -> bool:
 
 
 def segment_name(start: int) -> str:
-    """File name of the segment that starts at `start`: 20 digits (store.md §1)."""
+    """Return the file name of the segment that starts at `start`: 20 digits (store.md §1)."""
     return f"{start:020d}"
 
 
 def segment_files(directory: Path) -> list[tuple[int, Path, int]]:
-    """Start offset, path and length of the segment files in a directory; everything else is left alone."""
+    """Return start offset, path and length of the segment files in a directory; other files are ignored."""
     if not directory.is_dir():
         return []
     return [
@@ -359,12 +357,12 @@ def segment_files(directory: Path) -> list[tuple[int, Path, int]]:
 
 
 class SegmentQueue:
-    """Segments of one size that follow each other (store.md §2.2, §2.3).
+    """Consecutive segments of one size (store.md §2.2, §2.3).
 
     Args:
-        directories: where new segments may go; more than one spreads them (store.md §1).
+        directories: directories for new segments; several ones share them (store.md §1).
         size: of each segment, bytes.
-        maps: counts the maps of the segments, and may give them up; None for a queue that keeps all it has.
+        maps: counts the maps of the segments, and may evict them; None for a queue whose maps are never evicted.
 
     Attributes:
         avoided: directories that get no new segments while others can have them, because their disks are full.
@@ -387,40 +385,40 @@ class SegmentQueue:
         return iter(self.segments)
 
     def path_of(self, start: int) -> Path:
-        """Where the segment that starts at `start` is to be created."""
+        """Return the path for a new segment that starts at `start`."""
         candidates = self.directories
         if len(candidates) > 1:
             candidates = sorted(set(candidates) - self.avoided) or sorted(candidates)
         return candidates[start // self.size % len(candidates)] / segment_name(start)
 
     def create(self, start: int) -> Segment:
-        """Create the segment that starts at `start`, behind the present ones.
+        """Create the segment that starts at `start`, after the present ones.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         segment = self.make(start)
         self.adopt(segment)
         return segment
 
     def make(self, start: int) -> Segment:
-        """Make a segment without taking it in; may run on another thread.
+        """Create a segment and do not add it; may run on another thread.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         path = self.path_of(start)
         begin_directory(path.parent)
         return Segment.create(path, start, self.size, self._maps)
 
     def adopt(self, segment: Segment) -> None:
-        """Take in a segment that lies behind the present ones."""
+        """Add a segment after the present ones."""
         segment.maps = self._maps
         self.segments.append(segment)
         self._starts.append(segment.start)
 
     def find(self, offset: int) -> Segment | None:
-        """The segment that holds `offset`, or None."""
+        """Return the segment that contains `offset`, or None."""
         segments = self.segments
         if not segments:
             return None
@@ -433,13 +431,13 @@ class SegmentQueue:
         return None
 
     def index_of(self, offset: int) -> int:
-        """Index of the last segment that starts at or before `offset`; -1 when there is none."""
+        """Return the index of the last segment that starts at or before `offset`; -1 without one."""
         return bisect_right(self._starts, offset) - 1
 
     def truncate(self, offset: int) -> None:
-        """Delete the segments that start at or behind `offset`, and zero what follows it in its own.
+        """Delete the segments that start at or after `offset`, and zero the rest of the segment that contains it.
 
-        The last goes first, so that a process that dies meanwhile leaves no gap; the disk has it all on return.
+        The last segment is deleted first, so that a crash leaves no gap. The changes are synced on return.
 
         Raises:
             OSError: the disk refused.
@@ -459,24 +457,24 @@ class SegmentQueue:
                 last.flushed = min(last.flushed, offset - last.start)
 
     def drop_first(self) -> Segment:
-        """Take out the oldest segment; its file is still there."""
+        """Remove and return the oldest segment; its file stays."""
         del self._starts[0]
         return self.segments.pop(0)
 
     def close(self) -> None:
-        """Let go of all maps."""
+        """Unmap all segments."""
         for segment in self.segments:
             segment.close()
 
     def retire(self) -> list[RetiredSegment]:
-        """Let go of all segments; removing their files is left to the caller."""
+        """Retire all segments; the caller removes their files."""
         retired = [segment.retire() for segment in self.segments]
         self.segments.clear()
         self._starts.clear()
         return retired
 
     def delete(self) -> None:
-        """Remove all files, and the directories when nothing else is in them; the disk has that on return."""
+        """Remove all files, and the directories when they are empty then; synced on return."""
         for segment in self.segments:
             segment.delete()
         self.segments.clear()

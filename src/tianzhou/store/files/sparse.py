@@ -1,4 +1,4 @@
-"""Sparse files: where they have data, and finding bytes in that alone."""
+"""Sparse files: their ranges of data, and a search within these ranges."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import re
 
 
 def extent(fd: int, position: int, end: int) -> tuple[int, int]:
-    """The next piece of a file that is no hole: from and to; -1 when there is none from `position` on.
+    """Return start and end of the next range of data in a file; start -1 when there is none from `position` on.
 
     Args:
         fd: of the file.
-        position: where to look from.
-        end: of the file; a piece ends there at the latest.
+        position: start of the search.
+        end: of the file; it limits the range.
     """
     try:
         data = os.lseek(fd, position, os.SEEK_DATA)
@@ -24,22 +24,24 @@ def extent(fd: int, position: int, end: int) -> tuple[int, int]:
 
 
 def find(fd: int, memory: mmap.mmap, needle: bytes, position: int, end: int) -> int:
-    """Position of the first `needle` at or behind `position` of a mapped file, -1 without one; holes are not read.
+    """Return the position of the first `needle` at or after `position` in a mapped file, -1 without one.
+
+    Holes are not read.
 
     Args:
         fd: of the file.
         memory: its map.
-        needle: the bytes looked for.
-        position: where to begin.
+        needle: the bytes to find.
+        position: start of the search.
         end: of the file.
     """
-    # Not memory.find: CPython 3.11's reads behind the end of the map, where there may be no memory.
+    # Not memory.find: CPython 3.11's reads past the end of the map, where there may be no memory.
     pattern = re.compile(re.escape(needle), re.DOTALL)
     while position < end:
         data, hole = extent(fd, position, end)
         if data < 0:
             return -1
-        # A needle may begin in the last bytes before the data found.
+        # A needle may begin in the last bytes before the range.
         found = pattern.search(memory, max(position, data - len(needle) + 1), hole)
         if found is not None:
             return found.start()

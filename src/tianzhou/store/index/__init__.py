@@ -1,1 +1,1 @@
-"""The key index: from a message key to offsets of the log."""
+"""The key index, which maps message keys to log offsets."""

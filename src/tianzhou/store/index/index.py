@@ -1,4 +1,4 @@
-"""The index of a store: its files, which of them takes new entries, and questions to all of them (store.md §8)."""
+"""The index of a store: its files, the newest file for new entries, and queries to all files (store.md §8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tianzhou.wire.properties import get_property
 
 
 class Index:
-    """All index files of a store, and which of them takes new entries.
+    """All index files of a store.
 
     Args:
         settings: sizes.
@@ -47,23 +47,23 @@ class Index:
         self.store_time_steps: Callable[[int], Steps[int]] | None = None
         self.newest: IndexFile | None = None
         self._full: list[IndexFile] = []
-        # The record whose entries may be split between a file that is here and one that was deleted.
+        # The record whose entries may be split between an existing file and a deleted one.
         self._cut_at = -1
 
     def load(
         self, *, drop_after: int | None, store_time: Callable[[int], int] | None, synced_until: int = 0
     ) -> list[str]:
-        """Open the files; names that are no numbers are left alone (store.md §8.5).
+        """Open the files; files whose names are no numbers are ignored (store.md §8.5).
 
         Args:
-            drop_after: after an abnormal exit, the checkpoint's index timestamp: a file that ends later was not
-                completely written and is deleted. None when everything that was written is there.
-            store_time: after an abnormal exit that lost nothing, gives the newest file's repair the store time of
-                the record at an offset, -1 without one.
+            drop_after: after an abnormal exit, the checkpoint's index timestamp. A file that ends later was not
+                completely written and is deleted. None when all written entries exist.
+            store_time: after an abnormal exit without losses, returns the store time of the record at an offset for the
+                repair of the newest file, -1 without one.
             synced_until: the checkpoint's index timestamp.
 
         Returns:
-            What was deleted, for the log.
+            Descriptions of deleted files, for the log.
         """
         found = self._directory.iterdir() if self._directory.is_dir() else []
         paths = sorted(path for path in found if path.name.isascii() and path.name.isdigit() and path.is_file())
@@ -71,7 +71,7 @@ class Index:
         for number, path in enumerate(paths):
             wrong = self._adopt(path, drop_after)
             if wrong is not None:
-                # Those of newer ones would stand before its entries.
+                # Entries of newer files would precede the rebuilt ones.
                 later = len(paths) - number - 1
                 further = f" with the {later} that are newer" if later else ""
                 notes.append(f"index file {path} {wrong}; deleted{further}, to be rebuilt from the log")
@@ -80,23 +80,23 @@ class Index:
                 break
         deleted = bool(notes)
         if len(self.files) > 1 and self.files[-1].untouched:
-            # Made in the last moment; it does not even say yet where its predecessor ends.
+            # The file was created just before the exit, and its header does not have its predecessor's end yet.
             self.files.pop().delete()
             deleted = True
         if deleted:
-            # They must not come back with the power: their entries are of records that are no more.
+            # The deleted files must not return after a power failure, because their records no longer exist.
             sync_directory(self._directory)
         self.newest = self.files[-1] if self.files else None
         if self.newest is not None and (deleted or drop_after is not None or store_time is not None):
             if store_time is not None:
                 self.newest.repair(store_time)
-                # The dead process may not have brought the others to the disk.
+                # The dead process may not have synced the other files.
                 self._full = [file for file in self.files[:-1] if file.end_timestamp > synced_until]
             self._cut_at = self.newest.end_offset
         return notes
 
     def _adopt(self, path: Path, drop_after: int | None) -> str | None:
-        """Take in a file, or tell what is wrong with it; arguments as of `load`."""
+        """Add a file, or return what is wrong with it; arguments as of `load`."""
         length, size = path.stat().st_size, self._settings.index_file_size
         if length != size:
             keys = f"maxHashSlotNum={self._settings.max_hash_slot_num} and maxIndexNum={self._settings.max_index_num}"
@@ -105,7 +105,7 @@ class Index:
         if not file.plausible:
             file.discard()
             return "does not say how much is in it"
-        # One that is not full was never brought to the disk as a whole: its slots may be newer than its entries.
+        # A file that is not full was never synced as a whole, so its slots may be newer than its entries.
         if drop_after is not None and (
             not file.full
             or file.end_timestamp > drop_after
@@ -117,14 +117,14 @@ class Index:
         return None
 
     def drop_behind_gap(self, known: list[tuple[str, int]], smallest: int) -> bool:
-        """Delete the files that are newer than one that has gone missing.
+        """Delete the files that are newer than a missing one.
 
         Args:
-            known: name of each file there was and the offset of the newest record it knew, oldest first.
-            smallest: start of the log; a file that knew nothing behind it was no longer of use.
+            known: name of each earlier file and the offset of its newest record, oldest first.
+            smallest: start of the log; a file whose newest record is before it is not needed any more.
 
         Returns:
-            Whether one was missing; what the index knew from there on has to be indexed again.
+            Whether a file was missing; records from there on must be indexed again.
         """
         present = {file.path.name for file in self.files}
         missing = next((name for name, end in known if name not in present and end >= smallest), None)
@@ -142,13 +142,13 @@ class Index:
         return True
 
     def drop_behind(self, end: int) -> bool:
-        """Delete the files that know records at or behind `end`, which is where the log ends now.
+        """Delete the files with records at or after `end`, the new end of the log.
 
         Returns:
-            Whether there were any; what they knew of earlier records has to be indexed again.
+            Whether there were any; their earlier records must be indexed again.
         """
         dropped = False
-        # A file that has no entry yet says where its predecessor ends.
+        # The header of a file without entries has its predecessor's end.
         while self.files and self.files[-1].end_offset >= end and (self.files[-1].count > 1 or len(self.files) > 1):
             self.files.pop().delete()
             dropped = True
@@ -160,7 +160,7 @@ class Index:
         return dropped
 
     def drop_from(self, file: IndexFile) -> list[RetiredSegment]:
-        """Let go of a file and those that are newer; what they knew has to be indexed again."""
+        """Drop this index file and all newer ones. Their records must be re-indexed."""
         number = self.files.index(file)
         dropped, self.files = self.files[number:], self.files[:number]
         self.newest = self.files[-1] if self.files else None
@@ -169,19 +169,19 @@ class Index:
         return [one.retire() for one in dropped]
 
     def take_up(self, offset: int) -> None:
-        """Take the entries of the newest record for incomplete when records from `offset` on are to be indexed."""
+        """Mark the entries of the newest record as incomplete before records from `offset` on are indexed."""
         if offset <= self.end_offset:
             self._cut_at = self.end_offset
 
     @property
     def end_offset(self) -> int:
-        """Offset of the newest indexed record; -1 when there is none."""
+        """Offset of the newest indexed record; -1 without one."""
         newest = self.newest
         return newest.end_offset if newest is not None else -1
 
     @property
     def end_timestamp(self) -> int:
-        """Store time of the newest indexed record, ms; 0 when there is none."""
+        """Store time of the newest indexed record, ms; 0 without one."""
         newest = self.newest
         return newest.end_timestamp if newest is not None else 0
 
@@ -189,7 +189,7 @@ class Index:
         """Index one record by its unique key and then its keys (store.md §8.4).
 
         Raises:
-            OSError: no file can be made, or the disk is full.
+            OSError: no file can be created, or the disk is full.
         """
         newest = self.newest
         if newest is None or newest.count >= newest.capacity:
@@ -197,7 +197,7 @@ class Index:
                 return
             newest = self._begin()
         if physical_offset <= newest.end_offset and newest.end_timestamp:
-            # Recovery goes over records again.
+            # Recovery indexes records again.
             if physical_offset != self._cut_at:
                 return
             self._cut_at = -1
@@ -211,12 +211,12 @@ class Index:
                             newest = self._begin()
                         newest.put(index_hash(topic, key), physical_offset, store_timestamp)
         except OSError:
-            # Whoever tries again has to get it in as a whole.
+            # A retry must index the whole record.
             self._cut_at = physical_offset
             raise
 
     def put_record(self, topic: str, properties: bytes, physical_offset: int, store_timestamp: int) -> None:
-        """As `put`, with the keys that a property string has."""
+        """Index a record as `put`, with the keys of a property string."""
         uniq_key = get_property(properties, names.UNIQ_KEY) or ""
         keys = get_property(properties, names.KEYS) if b"KEYS\x01" in properties else None
         self.put(topic, uniq_key, keys or "", physical_offset, store_timestamp)
@@ -246,38 +246,38 @@ class Index:
         return file
 
     def expire(self, smallest_physical: int) -> list[RetiredSegment]:
-        """Let go of the oldest files that know only records before an offset (store.md §8.7)."""
+        """Retire the oldest files, all of whose records are before an offset (store.md §8.7)."""
         count = expired_index_files([file.end_offset for file in self.files], smallest_physical)
         expired, self.files = self.files[:count], self.files[count:]
         self._full = [file for file in self._full if file not in expired]
         return [file.retire() for file in expired]
 
     def write_header(self) -> None:
-        """Make the newest file's header say what was inserted."""
+        """Write the newest file's header with all inserted entries."""
         if self.newest is not None:
             self.newest.write_header()
 
     def take_full(self) -> list[IndexFile]:
-        """Files that became full since the last call; they are to be brought to the disk."""
+        """Return the files that became full since the last call, to be synced."""
         full, self._full = self._full, []
         return full
 
     def give_back(self, files: list[IndexFile]) -> None:
-        """Files that were taken, but are still to be brought to the disk."""
+        """Take back files of `take_full` whose sync failed; the next call returns them."""
         self._full = files + self._full
 
     def query_steps(
         self, topic: str, key: str, limit: int, begin: int, end: int, sources: dict[int, IndexFile] | None = None
     ) -> Steps[list[int]]:
-        """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6).
+        """Return log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6).
 
         Args:
             topic: topic.
             key: a unique key or one of the message's keys.
-            limit: most offsets, and at most `maxMsgsNumBatch`.
+            limit: maximum number of offsets, and at most `maxMsgsNumBatch`.
             begin: ms.
             end: ms.
-            sources: gets the file that knew each of them.
+            sources: gets the file that had each offset.
         """
         if self.on_query is not None:
             self.on_query()
@@ -286,7 +286,7 @@ class Index:
         found: list[int] = []
         for file in tuple(reversed(self.files)):
             if file not in self.files:
-                break  # gone meanwhile, and with it all that are older
+                break  # The file was dropped meanwhile, with all older ones.
             if not file.proved and self.store_time_steps is not None:
                 yield from file.prove_steps(self.store_time_steps)
             if file.overlaps(begin, end) or file.damaged:
@@ -301,18 +301,18 @@ class Index:
         return found
 
     def tell_damage(self, file: IndexFile) -> None:
-        """Have a file that does not say what the log says rebuilt, with those that are newer."""
+        """Report a file that disagrees with the log, so that it and all newer ones are rebuilt."""
         if self.on_damage is not None and file in self.files:
             self.on_damage(file)
 
     def sync(self) -> None:
-        """Bring the newest file to the disk."""
+        """Sync the newest file."""
         if self.newest is not None:
             self.newest.write_header()
             self.newest.sync()
 
     def close(self) -> None:
-        """Write headers and let go of all maps."""
+        """Write headers and unmap all files."""
         for file in self.files:
             file.close()
         self.files.clear()
@@ -325,7 +325,7 @@ def _file_name() -> str:
 
 
 def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Hashes of a record's keys, in the order they are indexed (store.md §8.4)."""
+    """Return the hashes of a record's keys, in the order of their indexing (store.md §8.4)."""
     uniq = get_property(properties, names.UNIQ_KEY)
     keys = (get_property(properties, names.KEYS) or "").split(" ")
     return [index_hash(topic, key) for key in ([uniq] if uniq else []) + keys if key]

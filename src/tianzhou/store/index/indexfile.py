@@ -1,4 +1,4 @@
-"""One index file: from a hash of topic and key to commit-log offsets (store.md §8.1, §8.3)."""
+"""One index file, which maps hashes of topic and key to log offsets (store.md §8.1, §8.3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tianzhou.store.files.pages import RANDOM
 from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.files.segments import Segment
 
-if TYPE_CHECKING:  # the event loop is below it, and who only reads files needs none
+if TYPE_CHECKING:  # it needs the event loop, which a reader of files does not need
     from tianzhou.store.files.lookup_steps import Steps
 
 HEADER: Final = struct.Struct(">qqqqii")
@@ -28,24 +28,24 @@ _PAGE_BITS: Final = 12
 _ENTRY_STEP: Final = 64 << 10
 _FEW_ENTRIES: Final = 4096
 _FEW_SLOTS: Final = 16_384
-"""Up to so many, all of a file is compared at once, within some milliseconds."""
+"""Maximum numbers for a comparison of a whole file at once, which takes some milliseconds."""
 
 
 class IndexFile(IndexCursor):
     """One index file: header, slots, entries.
 
-    The header in the file is brought up to date by `write_header`, not by each insert.
+    Inserts do not update the header in the file; `write_header` does.
 
     Args:
         segment: the mapped file.
         slots: number of hash slots.
-        capacity: number of entries, of which number 0 is never used.
+        capacity: number of entries; number 0 is never used.
 
     Attributes:
-        damaged: something in it is not as it was written: a chain that does not lead back to older entries of its slot,
-            or what the log says otherwise.
-        own: this process has made it.
-        proved: it was compared with itself and the log, or is one's own.
+        damaged: whether the file is damaged: a chain does not point back to older entries of its slot, or an entry
+            disagrees with the log.
+        own: whether this process has created it.
+        proved: whether it was compared with itself and the log, or is this process's own.
     """
 
     __slots__ = ("_segment", "damaged", "own", "proved")
@@ -53,12 +53,12 @@ class IndexFile(IndexCursor):
     def __init__(self, segment: Segment, slots: int, capacity: int) -> None:
         self._segment = segment
         self.damaged = self.own = self.proved = False
-        segment.advise(RANDOM)  # as keys lie: what is beside an entry is of other keys
+        segment.advise(RANDOM)  # keys are hashed, so neighbouring entries have other keys
         self._map = segment.map
         self.slots = slots
         self.capacity = capacity
         self._entries = HEADER_SIZE + 4 * slots
-        # Which pages of the slot table have been given disk space, and up to where the entries have.
+        # The pages of the slot table with disk space, and the end of the entries with disk space.
         self._touched = bytearray((self._entries >> _PAGE_BITS) + 1)
         (
             self.begin_timestamp,
@@ -78,12 +78,12 @@ class IndexFile(IndexCursor):
 
     @property
     def full(self) -> bool:
-        """Whether no entry fits any more."""
+        """Whether no further entry fits."""
         return self.count >= self.capacity
 
     @property
     def plausible(self) -> bool:
-        """Whether the header can be what was written."""
+        """Whether the header's values are possible."""
         return (
             self.count <= self.capacity
             and 0 <= self.slot_count <= self.slots
@@ -94,7 +94,7 @@ class IndexFile(IndexCursor):
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was ever written into the file."""
+        """Whether the file was never written."""
         return (
             self.count <= 1
             and self.end_timestamp == 0
@@ -102,7 +102,7 @@ class IndexFile(IndexCursor):
         )
 
     def preset(self, previous: IndexFile) -> None:
-        """Begin where the previous file ends (store.md §8.3)."""
+        """Start the header at the end of the previous file (store.md §8.3)."""
         self.begin_timestamp = self.end_timestamp = previous.end_timestamp
         self.begin_offset = self.end_offset = previous.end_offset
         self.write_header()
@@ -151,10 +151,10 @@ class IndexFile(IndexCursor):
         self._reserved = upto
 
     def write_header(self) -> None:
-        """Make the header in the file say what was inserted.
+        """Write the header with all inserted entries.
 
         Raises:
-            OSError: the disk is full, and the file has not even a header.
+            OSError: the disk is full, and the file has no header yet.
         """
         if not self._touched[0]:
             self._touch(0)
@@ -170,12 +170,12 @@ class IndexFile(IndexCursor):
         )
 
     def repair(self, store_time: Callable[[int], int]) -> None:
-        """Take in entries that were inserted after the header was written last.
+        """Add entries that were inserted after the last write of the header.
 
         The process may have died anywhere: in an entry, between an entry and its slot, in the header.
 
         Args:
-            store_time: of the record at a commit-log offset, ms; -1 when no record begins there.
+            store_time: returns the store time of the record at a log offset, ms; -1 when no record begins there.
         """
         number = self.count
         last = -1
@@ -190,7 +190,7 @@ class IndexFile(IndexCursor):
             slot_at = HEADER_SIZE + 4 * (key_hash % self.slots)
             newest = SLOT.unpack(self._segment.read(slot_at, slot_at + SLOT.size))[0]
             if key_hash < 0 or newest < number or offset < last or store_time(offset) < 0:
-                # Without its slot an entry was not completed, and its record will be indexed again.
+                # An entry without its slot is incomplete, and its record will be indexed again.
                 ENTRY.pack_into(self._map, entry_at, 0, 0, 0, 0)
                 break
             self.slot_count += previous == 0
@@ -204,20 +204,19 @@ class IndexFile(IndexCursor):
         self.write_header()
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Whether the file's time range and [begin, end] have a moment in common."""
+        """Whether the file's time range overlaps [begin, end]."""
         return self.begin_timestamp <= end and self.end_timestamp >= begin
 
     def find_steps(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> Steps[None]:
         """Collect offsets of entries with the hash and a time in [begin, end], newest first, up to `limit`.
 
-        Each entry leads to one of the same slot that was inserted before it; where that does not hold, the file is
-        `damaged`.
+        Each entry points to an earlier one of the same slot; otherwise the file is `damaged`.
         """
         if self.count <= 1:
             return
         segment = self._segment
         slot = key_hash % self.slots
-        with memoryview(self._map) as memory:  # keeps the map from being closed meanwhile
+        with memoryview(self._map) as memory:  # prevents the close of the map meanwhile
             at = HEADER_SIZE + 4 * slot
             yield segment, at, at + SLOT.size
             number = SLOT.unpack(segment.read(at, at + SLOT.size))[0]
@@ -244,9 +243,8 @@ class IndexFile(IndexCursor):
     def prove_steps(self, store_time_steps: Callable[[int], Steps[int]]) -> Steps[None]:
         """Compare header, slots and entries with each other, and the times with those of the log's records.
 
-        Of a file with many entries only what they lead to can be compared; that is done where they are followed. One
-        bit that flips there makes a chain shorter with next to no chance: most numbers in it are not near any power of
-        two, nor near those of the same slot.
+        In a file with many entries, queries check the chains that they follow. A flipped bit in a chain hardly ever
+        yields a valid shorter chain: most entry numbers do not differ in one bit from another number of the same slot.
 
         Args:
             store_time_steps: looks up the store time of the record at a log offset, ms; -1 without one.
@@ -281,12 +279,12 @@ class IndexFile(IndexCursor):
         self.damaged = any(found != newest.get(slot, 0) for slot, (found,) in enumerate(table))
 
     def sync(self) -> None:
-        """Bring the file to the disk; may run on another thread."""
+        """Sync the file; may run on another thread."""
         self._segment.sync(0, self._entries)
         self._segment.sync(self._entries, min(self._segment.size, self._entries + ENTRY_SIZE * self.count))
 
     def close(self) -> None:
-        """Write the header and let go of the map."""
+        """Write the header and unmap the file."""
         try:
             self.write_header()
         except OSError as error:
@@ -294,12 +292,12 @@ class IndexFile(IndexCursor):
         self._segment.close()
 
     def retire(self) -> RetiredSegment:
-        """Let go of the file; removing it is left to the caller."""
+        """Retire the file; the caller removes it."""
         del self._map
         return self._segment.retire()
 
     def discard(self) -> None:
-        """Let go of the map, and leave the file as it is."""
+        """Unmap the file and leave it unchanged."""
         self._segment.close()
 
     def delete(self) -> None:

@@ -1,7 +1,7 @@
-"""Which records of the log have been found whole since they came from the disk (store.md §3.5).
+"""The records of the log that were found whole since they were read from the disk (store.md §3.5).
 
-What this process wrote is as it was written for as long as it stays in memory. Everything else may have changed on the
-disk: it is checked when it is read first, and that is remembered until it leaves the memory.
+Records that this process wrote are valid while they stay in memory. All others may have changed on the disk: they are
+checked at their first read, and the result is remembered until they leave the memory.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from tianzhou._hot.records import BLOCK_BITS, GRAIN_BITS
 
 _BLOCK_BYTES: Final = 1 << BLOCK_BITS - GRAIN_BITS - 3
 MOST_BLOCKS: Final = 4096
-"""Blocks of 1 MiB whose bits are remembered: 8 MiB of memory for 4 GiB of log."""
+"""Maximum number of 1 MiB blocks whose bits are remembered: 8 MiB of memory for 4 GiB of log."""
 _READ_AHEAD: Final = 16 << 20
-"""Bytes that the system may read from the disk behind those that were asked for."""
+"""Maximum bytes that the system reads ahead after the requested ones."""
 
 
 class CheckedRecords:
-    """Remembers, by one bit for 64 bytes of log, which records were found whole.
+    """Remembers which records were found whole, with one bit for 64 bytes of log.
 
     Attributes:
-        trusted_from: records from this log offset on were written by this process, and have been in memory since.
-        undisturbed: nothing that this process wrote has come back from the disk.
+        trusted_from: records from this log offset on were written by this process, and have stayed in memory since.
+        undisturbed: whether no record of this process has been read back from the disk.
     """
 
     __slots__ = ("_blocks", "trusted_from", "undisturbed")
@@ -33,12 +33,12 @@ class CheckedRecords:
         self._blocks: dict[int, bytearray] = {}
 
     def opened(self, end: int) -> None:
-        """Begin with a log that ends at an offset."""
+        """Start with a log that ends at an offset."""
         self.trusted_from, self.undisturbed = end, True
         self._blocks.clear()
 
     def bits(self, block: int) -> bytearray:
-        """The bits of a block, for `Proof.checked`; the oldest of too many blocks is forgotten."""
+        """Return the bits of a block, for `Proof.checked`; a new block replaces the oldest one above the limit."""
         blocks = self._blocks
         found = blocks.get(block)
         if found is None:
@@ -48,7 +48,7 @@ class CheckedRecords:
         return found
 
     def __contains__(self, offset: int) -> bool:
-        """Whether the record that begins at a log offset need not be checked again."""
+        """Whether the record at a log offset needs no check."""
         if offset >= self.trusted_from:
             return True
         bits = self._blocks.get(offset >> BLOCK_BITS)
@@ -56,22 +56,22 @@ class CheckedRecords:
         return bits is not None and bool(bits[number >> 3] >> (number & 7) & 1)
 
     def add(self, offset: int) -> None:
-        """Note that the record that begins at a log offset is whole."""
+        """Note that the record at a log offset is whole."""
         number = (offset & (1 << BLOCK_BITS) - 1) >> GRAIN_BITS
         self.bits(offset >> BLOCK_BITS)[number >> 3] |= 1 << (number & 7)
 
     def fetched(self, start: int, end: int, log_end: int, hot: int) -> None:
-        """Note that a stretch of the log comes from the disk.
+        """Note that a stretch of the log was read from the disk.
 
         Args:
-            start: where it begins.
-            end: where it ends.
+            start: its first log offset.
+            end: the log offset after it.
             log_end: the log's end.
-            hot: bytes before that which nobody takes for having left the memory.
+            hot: bytes before the log's end that always count as in memory.
         """
         for block in range(start >> BLOCK_BITS, (end + _READ_AHEAD >> BLOCK_BITS) + 1):
             self._blocks.pop(block, None)
-        # What lies between is checked once more, which costs little; old pages are the first to leave.
+        # Records in between are checked once more, which costs little; old pages leave the memory first.
         upto = max(end, min(end + _READ_AHEAD, log_end - hot))
         if upto > self.trusted_from:
             self.trusted_from, self.undisturbed = upto, False

@@ -1,12 +1,12 @@
-"""Queue units that keep the places of lost records.
+"""Placeholder units of queues for lost records.
 
-RocketMQ's blank unit (store.md §5.2) is meant for places before a queue's first message. Anywhere else Apache's
-broker, 4.9.7 and 5.3.3, takes it for a record at offset 0 that is gone. It then passes over whatever else the pull
-wanted from the first file of the log. And when it is the last unit of a queue, the log counts as dispatched up to
-2 GiB: new messages no longer get into the queue (5.3.3), or into any (4.9.7).
+RocketMQ's blank unit (store.md §5.2) is meant for places before a queue's first message. Anywhere else Apache's broker,
+4.9.7 and 5.3.3, treats it as a deleted record at offset 0. It then skips all further messages of the pull in the first
+file of the log. And when a blank unit is the last unit of a queue, the log counts as dispatched up to 2 GiB: new
+messages are no longer added to the queue (5.3.3), or to any queue (4.9.7).
 
-Where a blank unit would do such harm, a unit that points to a neighbouring record keeps the place. Apache's broker
-serves that record once more; ours knows the tags code and passes over it.
+Where a blank unit would do such harm, the placeholder points to a neighbouring record. Apache's broker serves that
+record once more; ours recognizes the tags code and skips the unit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLANK: Final = UNIT.pack(0, BLANK_SIZE, 0)
 
 
 def is_hole(physical_offset: int, size: int, tags_code: int) -> bool:
-    """Whether a unit only keeps a place."""
+    """Whether a unit is a placeholder."""
     return tags_code == HOLE or (size == BLANK_SIZE and physical_offset == 0)
 
 
@@ -37,10 +37,10 @@ def leading(units: memoryview) -> int:
 
 
 def before(physical_offset: int, size: int, log_file_size: int) -> bytes:
-    """The unit for a place before a record of the queue.
+    """Return the placeholder unit before a record of the queue.
 
     Args:
-        physical_offset: of that record in the commit log.
+        physical_offset: log offset of that record.
         size: of that record.
         log_file_size: bytes of a file of the log.
     """
@@ -48,11 +48,11 @@ def before(physical_offset: int, size: int, log_file_size: int) -> bytes:
 
 
 def behind(count: int, physical_offset: int, size: int, log_file_size: int) -> list[bytes]:
-    """The units for places behind the last record of the queue.
+    """Return the placeholder units after the last record of the queue.
 
     Args:
-        count: how many.
-        physical_offset: of that record in the commit log.
+        count: number of units.
+        physical_offset: log offset of that record.
         size: of that record.
         log_file_size: bytes of a file of the log.
     """

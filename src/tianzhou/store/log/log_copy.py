@@ -1,7 +1,7 @@
-"""A commit log that is a copy of another one: its bytes as they come, its records dispatched once they are whole.
+"""A commit log that is a copy of another one: it appends received bytes, and dispatches records once they are whole.
 
-A copy grows by stretches that begin and end anywhere. Records get their places in queues and index from what they say
-themselves, by the same dispatcher that serves a log of its own.
+A copy grows by stretches that begin and end anywhere. The records contain their queue offsets, and the dispatcher of an
+ordinary log adds them to queues and index.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SLICE_S: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class _PartialSegment:
-    """A segment as far as it has been copied, for a walk over it."""
+    """The copied part of a segment, for a walk over it."""
 
     start: int
     view: memoryview
@@ -59,7 +59,7 @@ class _PartialSegment:
 
 
 def equal_bytes(one: memoryview, other: memoryview) -> int:
-    """How many bytes, from the first one on, are the same in both of equal length."""
+    """Return the number of equal leading bytes of two views of equal length."""
     if bytes(one) == bytes(other):
         return len(one)
     low, high = 0, len(one)
@@ -73,22 +73,22 @@ def equal_bytes(one: memoryview, other: memoryview) -> int:
 
 
 class LogCopy:
-    """Appends stretches of another log, and has the records in them dispatched.
+    """Appends stretches of another log, and dispatches the records in them.
 
     Args:
         settings: of the store.
-        log: takes the bytes.
-        queues: where records belong to.
-        dispatcher: gives queues and index what records say.
-        flusher: brings the bytes to the disk.
+        log: the log to append to.
+        queues: the queues of the records.
+        dispatcher: adds records to queues and index.
+        flusher: syncs the bytes.
 
     Attributes:
-        whole: log offset behind the last record that is whole.
-        limit: records that end behind this log offset wait; None when nothing has to wait.
-        doubted_from: log offset from which on this log has to be compared with the other one, as a crash may have left
-            holes in it; None when it ends as it was.
+        whole: log offset after the last whole record.
+        limit: log offset; records that end after it wait. None when no record has to wait.
+        doubted_from: log offset from which this log must be compared with the other one, because a crash may have left
+            holes in it; None without doubt.
         items: reads this log record by record.
-        on_new_queue: called with topic and queue of the first record of a queue; None for nobody.
+        on_new_queue: called with topic and queue of the first record of a queue; None without a callback.
         on_change: called with offset and size of the record of a change entry; None outside of a DLedger group.
     """
 
@@ -111,7 +111,7 @@ class LogCopy:
         self.on_change: Callable[[int, int], None] | None = None
 
     def opened(self, doubted_from: int | None = None) -> None:
-        """Begin where the log ends.
+        """Start at the end of the log.
 
         Args:
             doubted_from: see the attribute.
@@ -119,18 +119,18 @@ class LogCopy:
         self.whole, self.doubted_from = self._log.end, doubted_from
 
     def close(self) -> None:
-        """Dispatch what is whole, and cut off what is not: a clean stop leaves whole records only.
+        """Dispatch whole records, and cut off an incomplete one: a clean stop leaves whole records only.
 
         Raises:
             OSError: the disk refused.
         """
-        with suppress(StoreError):  # it has been said, and what is wrong is cut off
+        with suppress(StoreError):  # the error was reported, and the wrong bytes are cut off
             self.dispatch(1e9)
         if self.whole < self._log.end:
             self._log.resume(self.whole)
 
     def equal(self, offset: int, data: memoryview) -> int:
-        """How many bytes, from the first one on, are the same in the log at `offset`."""
+        """Return the number of leading bytes that equal the log's at `offset`."""
         same = 0
         while same < len(data):
             segment = self._log.files.find(offset + same)
@@ -157,20 +157,20 @@ class LogCopy:
         return False
 
     def append(self, offset: int, data: memoryview) -> None:
-        """Append bytes of the other log; what is whole of them is dispatched in the next turns of the loop.
+        """Append bytes of the other log; the next turns of the event loop dispatch the records that are whole.
 
         Args:
-            offset: where they begin; the end of this log, or where a segment begins when it is empty.
+            offset: of the first byte; the end of this log, or the begin of a segment when it is empty.
             data: the bytes.
 
         Raises:
-            StoreError: they do not belong there, the log holds something that is no record, or the disk has refused it.
-            OSError: no segment can be made, or the disk is full; what was appended before is there.
+            StoreError: the offset is wrong, the log has bytes that are no record, or the disk has refused the log.
+            OSError: no segment can be created, or the disk is full; earlier appends stay.
         """
         if self._failure is not None:
             raise self._failure
         if self._flusher.failed:
-            # What is reported counts as copied; with SYNC_FLUSH nobody could read it here, either.
+            # A reported offset counts as copied, and with SYNC_FLUSH no consumer could read these messages here either.
             raise StoreError(
                 "the disk has refused the copied commit log, nothing more is copied: repair the disk, then restart"
             )
@@ -182,7 +182,7 @@ class LogCopy:
         self.kick()
 
     def kick(self) -> None:
-        """See to it that what has become whole, or may be seen now, is dispatched soon; without a loop, at once."""
+        """Schedule the dispatch of records that are whole, or visible, now; without an event loop, dispatch at once."""
         if self._scheduled:
             return
         try:
@@ -196,16 +196,16 @@ class LogCopy:
 
     def _turn(self) -> None:
         self._scheduled = False
-        with suppress(StoreError):  # who appends next is told
+        with suppress(StoreError):  # the next append raises it
             if self.dispatch(_SLICE_S):
                 self._scheduled = True
                 asyncio.get_running_loop().call_soon(self._turn)
 
     def dispatch(self, seconds: float) -> bool:
-        """Hand the dispatcher the records that have become whole, for about so long; whether there may be more.
+        """Dispatch whole records for about that many seconds; return whether there may be more.
 
         Raises:
-            StoreError: the log holds something that is no record.
+            StoreError: the log has bytes that are no record.
         """
         stop = perf_counter() + seconds
         while perf_counter() < stop:
@@ -222,14 +222,14 @@ class LogCopy:
         segment = log.files.find(self.whole)
         if segment is None or self.whole >= end:
             return False
-        # Behind the last byte that came stands nothing, as the walk expects it behind every record.
+        # The bytes after the last received one are zeros, as the walk expects them after every record.
         upto = min(end - segment.start + BLANK_SIZE, segment.size)
         part = _PartialSegment(segment.start, segment.view[:upto])
         position = self.whole - segment.start
-        # The end is known, so that nobody looks for records behind what is not whole yet.
+        # With a known end, the walk does not search for records after an incomplete one.
         step = next(walk([part], 0, position, trusted_end=self.whole, framed_from=log.framed_from), None)
         if step is None:
-            # A blank ends the segment; its last bytes may still be on their way.
+            # A blank ends the segment; its last bytes may not have arrived yet.
             if end < segment.end:
                 return False
             self.whole = segment.end
@@ -248,7 +248,7 @@ class LogCopy:
         return True
 
     def _check(self, item: LogItem, segment_end: int) -> None:
-        """What is not whole is still to come, or never will be."""
+        """Handle bytes without a whole record: they are incomplete, or the copy has failed."""
         if self.limit is not None:
             self._failure = StoreError(
                 f"{self._settings.root}: entries at {item.offset} of the commit log are committed but hold no record "
@@ -267,7 +267,7 @@ class LogCopy:
             raise self._failure
 
     def _take_run(self, run: Run) -> None:
-        """As `_take`, quicker for records of queues that are there already."""
+        """Dispatch a run of records as `_take`, faster for existing queues."""
         table, pending = self._queues.table, self._dispatcher.pending
         at = 0
         while at < len(run):
@@ -283,7 +283,7 @@ class LogCopy:
         stored, properties = entry.store_timestamp, entry.properties
         if self.on_change is not None and is_change(entry.topic, entry.queue_id, entry.sys_flag):
             self.on_change(entry.offset, entry.size)
-            # Nothing but this makes a queue of that number, so each of these entries comes here.
+            # Only such an entry could create a queue of that number, so each of them is handled here.
             entry = entry._replace(queue_id=0)
         if not 0 <= entry.queue_offset < END_OFFSET:
             logger.error(

@@ -1,4 +1,4 @@
-"""What stands where in a commit log: whole records, blanks that end segments, and bytes that are neither."""
+"""The items of a commit log: whole records, blanks that end segments, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tianzhou.store.log.commitlog import CommitLog
 
 
 class LogItems:
-    """Reads a log record by record, without trust in any of them.
+    """Reads a log record by record, and trusts none of them.
 
     Args:
-        log: the log; its records do not stand in entries.
+        log: the log; its records are not in entries.
     """
 
     def __init__(self, log: CommitLog) -> None:
@@ -20,16 +20,16 @@ class LogItems:
 
     @property
     def end(self) -> int:
-        """Where the log ends."""
+        """Log offset where the log ends."""
         return self._log.end
 
     def room(self, offset: int) -> int:
-        """Bytes from a log offset to the end of its segment; 0 behind the log."""
+        """Return the bytes from a log offset to the end of its segment; 0 after the log."""
         segment = self._log.files.find(offset)
         return 0 if segment is None else segment.end - offset
 
     def whole_size(self, offset: int) -> int:
-        """Bytes of the whole record, or of the blank that ends a segment, at a log offset; 0 when there is none."""
+        """Return the bytes of the whole record, or of the blank that ends a segment, at a log offset; 0 without one."""
         segment = self._log.files.find(offset)
         if segment is None or segment.end - offset < BLANK_SIZE:
             return 0
@@ -41,23 +41,23 @@ class LogItems:
         return size if offset + size <= self.end and is_whole(segment.view, at, segment.start) else 0
 
     def next_whole(self, offset: int) -> int:
-        """Where the next whole record behind a log offset begins; the end of the log when there is none."""
+        """Return the log offset of the next whole record after an offset; the end of the log without one."""
         return self._first_whole(offset + 1, self.end)
 
     def bytes_at(self, offset: int, size: int) -> bytes:
-        """Bytes of the log, all of one segment; none when it does not have them."""
+        """Return bytes of the log, all of one segment; empty when the log does not have them."""
         found = self._log.read(offset, size)
         return b"" if found is None else bytes(found)
 
     def entry_at(self, offset: int) -> LogEntry | None:
-        """The fields of the record at a log offset; None when it is not whole."""
+        """Return the fields of the record at a log offset; None when it is not whole."""
         segment = self._log.files.find(offset)
         if segment is None or not self.whole_size(offset):
             return None
         return read_item(segment.view, offset - segment.start, segment.start).entry
 
     def entries(self, start: int, stop: int) -> list[LogEntry]:
-        """The records between two log offsets where items begin, as long as they are whole."""
+        """Return the records between the offsets of two items, up to the first one that is not whole."""
         found = []
         while start < stop and (size := self.whole_size(start)):
             entry = self.entry_at(start)
@@ -66,16 +66,16 @@ class LogItems:
         return found
 
     def begin_of(self, offset: int, first: int, known: int | None) -> int | None:
-        """Where the record begins that a log offset lies in.
+        """Return the log offset of the record that contains a log offset.
 
         Args:
             offset: the log offset.
-            first: from where on to look for a whole record, which says where the following ones begin.
-            known: where one is known to begin, at or before `offset`; None when that is not known.
+            first: start of the search for a whole record, which gives the offsets of the following ones.
+            known: offset of a record at or before `offset`; None without one.
 
         Returns:
-            Where it begins; where the bytes begin that are no whole record, when it lies in such ones; None when no
-            whole record ends between `first` and there.
+            The record's offset, or the offset of the invalid bytes that contain `offset`. None when no whole record
+            ends between `first` and `offset`.
         """
         at = self._first_whole(first, offset) if known is None else known
         if known is None and (at >= offset or at + self.whole_size(at) > offset):
@@ -88,7 +88,7 @@ class LogItems:
             at = behind
 
     def _first_whole(self, start: int, stop: int) -> int:
-        """Where the first whole record at or behind an offset begins; `stop` when none does before that."""
+        """Return the offset of the first whole record at or after `start`; `stop` when there is none before it."""
         for segment in self._log.files.segments:
             begin, end = max(start, segment.start) - segment.start, min(stop, segment.end) - segment.start
             found = self._magic(segment, begin) if begin < end else -1
@@ -100,6 +100,6 @@ class LogItems:
 
     @staticmethod
     def _magic(segment: Segment, at: int) -> int:
-        """Where the next bytes stand that begin as a record does, at or behind a position; -1 when none do."""
+        """Return the position of the next bytes with a record's magic, at or after a position; -1 without any."""
         found = segment.find(MAGIC_START, at + 4)
         return found - 4 if found >= 0 else -1

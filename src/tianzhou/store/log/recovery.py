@@ -1,7 +1,7 @@
-"""What to do with a store found on disk: pure decisions over what was read (store.md §10).
+"""Pure decisions of the recovery of a store (store.md §10).
 
-Where to begin reading the log, how to go on behind a damaged place, where the log ends, and which files' sizes
-make no sense. `tianzhou.store.startup.loading` and `tianzhou.store.startup.opening` carry it out.
+They decide where to begin reading the log, whether to accept a record's queue offset, and which file sizes are wrong.
+`tianzhou.store.startup.loading` and `tianzhou.store.startup.opening` execute them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _SMALL_GAP: Final = 10_000
 
 @dataclass
 class OpeningReport:
-    """What opening a store found and did.
+    """The results of the opening of a store.
 
     Attributes:
-        clean: the last stop was clean.
-        read_from: log offset from which records were looked at.
+        clean: whether the last stop was clean.
+        read_from: log offset from which records were read.
         end: the log's end.
-        records: how many were looked at.
-        dispatched: how many of them queues or index did not have.
-        indexed: log offset before which the index has everything; the rest follows behind serving.
-        damaged: start and end of stretches of the log that hold no intact record, though intact ones follow.
-        notes: repairs, in words.
-        impaired: which entries of a DLedger log are lost, in words; empty when none are known to be.
+        records: number of records read.
+        dispatched: number of them that were missing in queues or index.
+        indexed: log offset before which the index is complete; the rest is indexed while the store serves.
+        damaged: start and end of stretches of the log without an intact record, before intact ones.
+        notes: descriptions of repairs.
+        impaired: description of lost entries of a DLedger log; empty when none are known.
     """
 
     clean: bool = True
@@ -46,12 +46,12 @@ class OpeningReport:
 
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
-    """The first record of a segment, as far as it says when the segment was begun.
+    """The first record of a segment, with the time when the segment was begun.
 
     Attributes:
         start: offset of the segment.
         magic: magic number found.
-        store_timestamp: ms; 0 when nothing is there.
+        store_timestamp: ms; 0 without a record.
     """
 
     start: int
@@ -60,14 +60,14 @@ class SegmentHead:
 
 
 def start_after_crash(heads: Iterable[SegmentHead], safe_timestamp: int) -> int:
-    """Offset of the segment to read from after an abnormal exit (store.md §10.4).
+    """Return the offset of the segment from which to read after an abnormal exit (store.md §10.4).
 
-    Where the clock was set back, what is in front of that may be newer than `safe_timestamp` although what follows is
-    older: then the segment is looked for in front of it.
+    When the clock was set back, earlier records may be newer than `safe_timestamp` although later ones are older. Then
+    the segment is searched before them.
 
     Args:
         heads: one per segment, newest first.
-        safe_timestamp: everything stored up to then is known to be on disk, queues included.
+        safe_timestamp: store time up to which all records and their queue units are on disk.
     """
     start = newer = 0
     found = None
@@ -84,7 +84,7 @@ def start_after_crash(heads: Iterable[SegmentHead], safe_timestamp: int) -> int:
 
 
 def start_after_stop(starts: Sequence[int], dispatched_end: int) -> int:
-    """Index of the segment to read from after a clean stop: the one the queues end in (store.md §10.3)."""
+    """Return the index of the segment to read from after a clean stop: the one with the queues' end (§10.3)."""
     for index in range(len(starts) - 1, 0, -1):
         if starts[index] <= dispatched_end:
             return index
@@ -92,7 +92,7 @@ def start_after_stop(starts: Sequence[int], dispatched_end: int) -> int:
 
 
 class OffsetVerdict(Enum):
-    """What a record's queue offset means that is not the next one of its queue."""
+    """The meaning of a record's queue offset that is not the next one of its queue."""
 
     GAP = auto()
     ANOTHER_LIFE = auto()
@@ -100,13 +100,13 @@ class OffsetVerdict(Enum):
 
 
 def judge_offset(offset: int, expected: int, following: int | None, bytes_before: int) -> OffsetVerdict:
-    """Tell lost records and a topic made again from a number that was changed on the disk.
+    """Distinguish lost records and a recreated topic from a damaged queue offset.
 
     Args:
-        offset: what the record says.
+        offset: queue offset of the record.
         expected: the queue's next offset.
-        following: what the next record of the same queue says; None when the log has none.
-        bytes_before: bytes of log before the record in which records of the queue may have stood that are no more.
+        following: queue offset of the queue's next record; None when the log has none.
+        bytes_before: bytes of log before the record that may have contained lost records of the queue.
     """
     if offset == 0:
         life = following is None or following == 1 or following not in {expected, expected + 1}
@@ -117,18 +117,18 @@ def judge_offset(offset: int, expected: int, following: int | None, bytes_before
         return OffsetVerdict.GAP
     if following is not None and expected <= following < offset:
         return OffsetVerdict.WRONG
-    # In doubt the message counts more than a few blank units.
+    # In doubt, one message matters more than a few blank units.
     gap = offset - expected
     return OffsetVerdict.GAP if gap <= _SMALL_GAP or gap * OVERHEAD <= bytes_before else OffsetVerdict.WRONG
 
 
 @dataclass(frozen=True, slots=True)
 class SizeVerdict:
-    """What file sizes say.
+    """The result of a check of file sizes.
 
     Attributes:
-        written_with: the segment size the files were evidently written with, when it is not the configured one.
-        damaged: indexes of files that were cut short.
+        written_with: the segment size with which the files evidently were written, when it is not the configured one.
+        damaged: indexes of truncated files.
     """
 
     written_with: int | None
@@ -136,7 +136,7 @@ class SizeVerdict:
 
 
 def judge_sizes(files: Sequence[tuple[int, int]], size: int) -> SizeVerdict:
-    """Tell a wrong setting from files that were cut short.
+    """Distinguish a wrong setting from truncated files.
 
     Args:
         files: start offset and length of each file, in order.
@@ -160,7 +160,7 @@ def judge_sizes(files: Sequence[tuple[int, int]], size: int) -> SizeVerdict:
 def rebuild_start(
     recorded: Mapping[tuple[str, int], int], found: Mapping[tuple[str, int], tuple[int, int]]
 ) -> dict[tuple[str, int], int]:
-    """Queues that hold less than they did at the clean stop, with the log offset to dispatch them from.
+    """Return queues with fewer messages than at the clean stop, with the log offset from which to dispatch them.
 
     Args:
         recorded: max offset of each queue at the stop.

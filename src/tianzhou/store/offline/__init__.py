@@ -1,1 +1,1 @@
-"""A store that no broker serves: checking, repairing, reading, import and export."""
+"""Tools for a store that no broker serves: check, repair, read, import and export."""

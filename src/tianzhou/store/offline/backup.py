@@ -1,9 +1,9 @@
-"""A copy of a store while its broker runs, or of those of several brokers, and a folder made of it again.
+"""The backup of a store, or of those of several brokers, while they run, and the restore of a backup to a folder.
 
-Files are copied in the order in which a crash at that moment would be worst: how far groups are, then queues, then
-the log, then all other tables; of several stores each kind of all of them. So no offset and no unit is ahead of the
-log, and whoever has a message in the log has its topic. The copy is that of a broker that was killed, and
-its first start recovers it (docs/howto/backup.md). A member of a DLedger group has to be stopped for its backup.
+The copy has the order that is safe for a crash at any moment: offsets of groups first, then queues, then the log, then
+all other tables; of several stores each kind of all of them. So no offset and no unit is ahead of the log, and each
+message in the log has its topic. The copy is that of a killed broker, and its first start recovers it
+(docs/howto/backup.md). A member of a DLedger group must be stopped for its backup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tianzhou.store.offline.scan import member_folder
 MANIFEST: Final = "backup.json"
 """Written last: a folder without it is no backup."""
 FILES: Final = "files"
-"""Folder of a backup with what was in the folder that was backed up."""
+"""Folder of a backup with the files of the source folder."""
 SETTINGS: Final = "settings"
 """Folder of a backup with the configuration."""
 FORMAT: Final = 1
@@ -35,7 +35,7 @@ _PIECE: Final = 4 << 20
 _QUEUES: Final = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 _OFFSETS: Final = ("consumerOffset", "lmqConsumerOffset", "delayOffset")
 _LEFT_OUT: Final = frozenset({"index", "checkpoint", "abort", "abort.bak", "lock", "running.json", "proved.json"})
-"""In a store's root: what is made anew, and what is about the process that has the folder."""
+"""Names in a store's root that are not copied: rebuilt files, and files about the process that has the folder."""
 
 Advance = Callable[[int], None]
 
@@ -45,9 +45,9 @@ class CopiedFile(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         size: its size, in bytes.
-        held: bytes up to the last that is not zero; the rest is zeros.
+        held: bytes up to the last one that is not zero; the rest is zeros.
         sha256: digest of these bytes.
-        whole: whether it is a file of the log behind which another one was begun: nothing is added to it any more.
+        whole: whether it is a complete file of the log, before the last one: no bytes are added to it any more.
     """
 
     size: int
@@ -57,17 +57,17 @@ class CopiedFile(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """What is in a backup.
+    """The content of a backup.
 
     Attributes:
         format: of the backup.
         tianzhou: version that made it.
-        made_ms: when it was begun, ms since the epoch.
-        source: the folder that was backed up.
+        made_ms: start of the backup, ms since the epoch.
+        source: the source folder.
         store: the store's root in that folder, `.` when it is the folder.
-        more_stores: those of the other brokers of that folder.
         files: by path below the backup.
-        settings: where each file below `settings` was.
+        settings: original path of each file below `settings`.
+        more_stores: roots of the other brokers of that folder.
     """
 
     format: int
@@ -86,15 +86,15 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that were copied."""
+        """Number of copied bytes."""
         return sum(one.held for one in self.files.values())
 
 
 def read_manifest(backup: Path) -> Manifest:
-    """What is in a backup.
+    """Return the manifest of a backup.
 
     Raises:
-        StoreError: the folder is none, or one of a later version.
+        StoreError: the folder is no backup, or one of a later version.
     """
     try:
         found = msgspec.json.decode((backup / MANIFEST).read_bytes(), type=Manifest)
@@ -125,25 +125,25 @@ def back_up(
     now_ms: int,
     advance: Advance = lambda done: None,
 ) -> Manifest:
-    """Copy a store, which may be in use, with what belongs to it; or those of several brokers of one folder.
+    """Copy a store, which may be in use, with its other files; or the stores of several brokers of one folder.
 
     Args:
-        folder: the folder to back up: of `tianzhou serve`, or the store's root itself.
+        folder: the source folder: of `tianzhou serve`, or the store's root itself.
         roots: the root of each store in that folder.
-        to: the backup's folder; it must not be there.
-        logs: directories of the commit log of the one store that are elsewhere; they go into `commitlog` of the backup.
-        settings: configuration files by the name that they get.
-        previous: a backup of the same store: files of the log that are as they were then are shared with it.
+        to: the backup's folder; it must not exist.
+        logs: other directories of the commit log of the one store; they are copied to `commitlog` of the backup.
+        settings: configuration files by their name in the backup.
+        previous: a backup of the same store; the new one shares its unchanged files of the log.
         version: of this program.
         now_ms: the time, ms since the epoch.
         advance: called with the number of bytes copied so far.
 
     Returns:
-        What is in it.
+        The manifest.
 
     Raises:
-        StoreError: the folder is there, or a file cannot be copied.
-        StoreLocked: a store is that of a member of a DLedger group that runs.
+        StoreError: the folder exists, or a file cannot be copied.
+        StoreLocked: a store belongs to a running member of a DLedger group.
     """
     part = to.with_name(to.name + ".part")
     for path, why in ((to, "give a new one"), (part, "it is left of a backup that did not end; delete it")):
@@ -171,18 +171,18 @@ def back_up(
 
 
 def restore(backup: Path, to: Path, *, advance: Advance = lambda done: None) -> Manifest:
-    """Make a folder of a backup: what was backed up, as after a crash. Configuration stays in the backup.
+    """Restore a backup to a folder, in the state after a crash. The configuration stays in the backup.
 
     Args:
         backup: the backup's folder.
-        to: the folder to make; empty when it is there.
+        to: the folder to create; empty if it exists.
         advance: called with the number of bytes copied so far.
 
     Returns:
-        What was in it.
+        The manifest.
 
     Raises:
-        StoreError: the folder holds something, or a file of the backup is not as it was written.
+        StoreError: the folder is not empty, or a file of the backup is damaged.
     """
     found = read_manifest(backup)
     if to.is_dir() and any(to.iterdir()):
@@ -203,7 +203,7 @@ def restore(backup: Path, to: Path, *, advance: Advance = lambda done: None) -> 
             done += one.held
             advance(done)
         for store in found.stores:
-            # The start takes it for the store of a broker that was killed, and reads the log.
+            # With this marker, the start treats the store as that of a killed broker, and reads the log.
             _write(to / store / "abort", b"")
         _sync_folders(to)
     except OSError as error:
@@ -213,7 +213,7 @@ def restore(backup: Path, to: Path, *, advance: Advance = lambda done: None) -> 
 
 @contextmanager
 def _stopped_members(roots: Sequence[Path]) -> Iterator[None]:
-    """Lock the stores of members of DLedger groups: a running member may cut its log while the log is copied."""
+    """Lock the stores of members of DLedger groups, because a running member may cut its log during the copy."""
     with ExitStack() as stack:
         for root in roots:
             if (member := member_folder(root)) is None:
@@ -237,7 +237,7 @@ class _Piece(NamedTuple):
 
 
 def _in_order(folder: Path, roots: Sequence[Path], logs: Sequence[Path]) -> Iterator[_Piece]:
-    """All files to copy; each folder is listed when its turn comes."""
+    """Yield all files to copy; each folder is listed when its turn comes."""
 
     def named(path: Path) -> _Piece:
         return _Piece(f"{FILES}/{path.relative_to(folder).as_posix()}", path)
@@ -277,11 +277,11 @@ class _Copier:
 
     Args:
         target: the backup.
-        before: an earlier one, and what is in it.
+        before: a previous backup, and its manifest.
         advance: called with the number of bytes copied so far.
 
     Attributes:
-        done: what was copied, by name.
+        done: copied files, by name.
     """
 
     def __init__(self, target: Path, before: tuple[Path, Manifest] | None, advance: Advance) -> None:
@@ -292,10 +292,10 @@ class _Copier:
         self.done: dict[str, CopiedFile] = {}
 
     def copy(self, piece: _Piece, *, required: bool = False) -> None:
-        """Copy a file; one that has been deleted meanwhile is left out.
+        """Copy a file; skip a file that was deleted meanwhile.
 
         Raises:
-            OSError: it cannot be copied, or it is not there and is required.
+            OSError: it cannot be copied, or it is required and does not exist.
         """
         target = self._target / piece.name
         try:
@@ -317,7 +317,7 @@ class _Copier:
         self._advance(self._bytes)
 
     def _shared(self, piece: _Piece, status: os.stat_result) -> CopiedFile | None:
-        """The file of the earlier backup, if it is the same; it gets one more name."""
+        """Return the file of the previous backup and link it, if it is the same; else None."""
         if self._before is None or not piece.whole:
             return None
         folder, manifest = self._before
@@ -340,7 +340,7 @@ def _held(path: Path) -> int:
 
 
 def _copy(source: BinaryIO, target: Path, held: int, size: int) -> str:
-    """Copy so many bytes, zeros behind them; returns their digest once the disk has them."""
+    """Copy `held` bytes and fill up with zeros; return their digest after the sync."""
     digest = hashlib.sha256()
     with _made(target) as file:
         left = held

@@ -1,7 +1,7 @@
-"""Whether the files of a store agree: one walk along the log, in bounded memory (`tianzhou store check`).
+"""The check whether the files of a store agree: one walk along the log, in bounded memory (`tianzhou store check`).
 
-Each record says in which queue it is and where; the unit that belongs to it is looked at in the queue's file, and
-the entries of its keys are the next ones of the index. So nothing has to be remembered but counts.
+Each record contains its queue and queue offset, so the check reads the unit at that place of the queue's file. The
+index entries of the record's keys are the next ones of the index. So only counts must be remembered.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _MULTI: Final = b"INNER_MULTI_DISPATCH\x01"
 def check_store(
     scan: StoreScan, slots: int | None = None, progress: Callable[[int], None] | None = None
 ) -> CheckReport:
-    """Go over everything: each record, and whether queues, index and the rest agree with the log.
+    """Check each record, and whether queues, index and the other files agree with the log.
 
     Args:
         scan: the store.
-        slots: `maxHashSlotNum`; None to find it out.
-        progress: called with the bytes of the log that are done.
+        slots: `maxHashSlotNum`; None to derive it from the files.
+        progress: called with the number of checked bytes of the log.
     """
     return _StoreCheck(scan, slots).run(progress)
 
@@ -114,7 +114,7 @@ class _StoreCheck:
     def _walk(self, progress: Callable[[int], None] | None) -> None:
         report = self.report
         done = 0
-        # What a member of a group has not seen committed is in no queue.
+        # Uncommitted entries of a group's member are in no queue.
         stop = self._scan.committed_end() if report.clean else NOT_FRAMED
         for step in walk(self._segments, 0, framed_from=self._scan.framed_from, stop=stop):
             if isinstance(step, LogItem) and step.offset >= stop:
@@ -140,7 +140,7 @@ class _StoreCheck:
             progress(report.log_end - report.log_begin)
 
     def _look_behind(self, end: LogItem) -> None:
-        """What follows the last record, if anything."""
+        """Report bytes after the last record, if any."""
         report = self.report
         index = bisect_right(self._starts, end.offset) - 1
         segment, position = self._segments[index], end.offset - self._segments[index].start
@@ -150,11 +150,11 @@ class _StoreCheck:
             if (data_end := segment.data_end(0)) > 0:
                 report.tail = segment.start + data_end
         if report.tail is not None:
-            # RocketMQ leaves what it cut off after a crash; only a crash explains it otherwise.
+            # RocketMQ leaves bytes that it cut off after a crash. Otherwise only a crash explains them.
             text = f"commit log: {end.reason or 'bytes that are no record'} at {report.log_end}, where the log ends"
             report.add(Kind.TAIL, text, expected=True)
 
-    def _check_run(self, run: Run) -> None:  # noqa: C901 - millions of records: no call that can be avoided
+    def _check_run(self, run: Run) -> None:  # noqa: C901 - millions of records, so avoid each call
         pack = UNIT.pack
         queues, batches, tags_of = self._queues, self._batch_topics, self._tags
         index, newest, rests = self._index, self._newest, self._rests
@@ -228,11 +228,11 @@ class _StoreCheck:
         self.report.log_end = run[-1][0] + run[-1][1]
 
     def _remember(self, heads: dict[bytes, int], rests: dict[bytes, int], topic: str, key: bytes) -> int:
-        """The hash of a key, whose two parts are kept for the next one."""
+        """Return the hash of a key, and cache its two parts for the next one."""
         if len(key) > 3 and key.isascii():
             if len(heads) >= _MOST_HEADS:
                 heads.clear()
-            # Hashing is a polynomial: with three zero characters at its end, it is the head's share.
+            # The hash is a polynomial: with three zero characters at its end, it is the head's share.
             heads[key[:-3]] = java_hash(f"{topic}#{key[:-3].decode()}\0\0\0")
             rests[key[-3:]] = java_hash(key[-3:].decode())
         return index_hash(topic, key.decode("utf-8", "replace"))
@@ -245,7 +245,7 @@ class _StoreCheck:
         return code
 
     def _check_record(self, entry: LogEntry) -> None:
-        """A record that is not as nearly all are, or has further units."""
+        """Check a record of an unusual form, or with further units."""
         report = self.report
         report.log_end = entry.offset + entry.size
         self._newest = max(self._newest, entry.store_timestamp)
@@ -266,7 +266,7 @@ class _StoreCheck:
             self._index.record(entry.offset, entry.store_timestamp, key_hashes(entry.topic, entry.properties))
 
     def _further_units(self, entry: LogEntry) -> None:
-        """Units of BatchCQ topics, and of the queues a message is dispatched to besides its own."""
+        """Check units of BatchCQ topics, and of a message's further queues."""
         topic, properties = entry.topic, entry.properties
         if topic in self._batch_topics:
             self._batch(topic, entry.queue_id).record(unit_of(entry))

@@ -1,4 +1,4 @@
-"""The small files of a store: positions of groups, topics, checkpoint, our own note (store.md §9, §15)."""
+"""The check of a store's small files: offsets of groups, topics, checkpoint, our own note (store.md §9, §15)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SLACK_MS: Final = 1000
 
 
 def read_json(path: Path, report: CheckReport | None = None) -> dict[str, Any]:
-    """A configuration file as its owner reads it; empty when there is none.
+    """Return a configuration file as its owner reads it; empty without a file.
 
     Args:
         path: the file.
-        report: notes when neither the file nor its predecessor can be read, or only the predecessor.
+        report: gets a problem when only the predecessor can be read, or none of both.
     """
     file = JsonFile(path)
     try:
@@ -37,18 +37,18 @@ def read_json(path: Path, report: CheckReport | None = None) -> dict[str, Any]:
 
 
 def topics_of(root: Path, report: CheckReport | None = None) -> dict[str, Any] | None:
-    """The configured topics; None when the store has no table of them."""
+    """Return the configured topics; None when the store has no table of them."""
     table = read_json(root / "config" / "topics.json", report).get("topicConfigTable")
     return table if isinstance(table, dict) else None
 
 
 def check_offsets(root: Path, report: CheckReport, max_offset: MaxOffset) -> None:
-    """Positions that lie behind the end of their queue: messages to come would be skipped or read again.
+    """Report offsets after the end of their queue: later messages would be skipped or read again.
 
     Args:
         root: the store.
-        report: takes what does not fit.
-        max_offset: next offset of a queue; None when it has none.
+        report: gets the problems.
+        max_offset: returns the next offset of a queue; None without one.
     """
     for name, member in (("consumerOffset.json", "offsetTable"), ("lmqConsumerOffset.json", "lmqOffsetTable")):
         path = root / "config" / name
@@ -77,7 +77,7 @@ def _add_offset(report: CheckReport, wrong: WrongOffset, who: str) -> None:
 
 
 def check_checkpoint(root: Path, report: CheckReport) -> None:
-    """Whether the checkpoint claims no more than there is."""
+    """Report a checkpoint that claims more than the store has."""
     path = root / "checkpoint"
     checkpoint = Checkpoint(path)
     wrong = checkpoint.load()
@@ -97,7 +97,7 @@ def check_checkpoint(root: Path, report: CheckReport) -> None:
 
 
 def check_note(root: Path, report: CheckReport) -> StoreNote | None:
-    """Whether what the last clean stop noted is still there; the note, when it is of such a stop."""
+    """Report a log that ends before the noted end of the last clean stop; return the note of such a stop, else None."""
     note = read_note(root) if report.clean else None
     if note is None or note.log_end < report.log_end:
         return None

@@ -1,4 +1,4 @@
-"""Index files against the log, in the order both were written (store.md §8)."""
+"""The check of index files against the log, in their common order (store.md §8)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class IndexWalk:
 
     Args:
         root: the store.
-        slots: `maxHashSlotNum`, None to find it out.
-        report: takes what does not fit.
+        slots: `maxHashSlotNum`; None to derive it from the files.
+        report: gets the problems.
 
     Attributes:
-        entry: the one that is next: hash, record, seconds since `begin`, the one before in its slot.
-        begin: begin timestamp of the file it is in, ms; 0 for its first entry, which has another.
-        advance: reads on and gives the next entry; at the end one that lies behind everything.
+        entry: the next entry: hash, record, seconds since `begin`, the previous one in its slot.
+        begin: begin timestamp of its file, ms; 0 for the first entry, which has another one.
+        advance: reads and returns the next entry; at the end one with an offset after all others.
     """
 
     def __init__(self, root: Path, slots: int | None, report: CheckReport) -> None:
@@ -40,7 +40,7 @@ class IndexWalk:
         self._slots = slots
         self._headers = read_index_headers(root)
         self._name = ""
-        # How many of a sort, and the first of them.
+        # Number of problems of each kind, and the first of them.
         self._found: dict[tuple[Kind, str], tuple[int, str]] = {}
         self.begin = 0
         self.advance: Callable[[], Entry] = self._read().__next__
@@ -55,7 +55,7 @@ class IndexWalk:
         return self._from < _MOST
 
     def _read(self) -> Iterator[Entry]:
-        """Every entry; chains and slots are checked on the way."""
+        """Yield every entry, and check chains and slots meanwhile."""
         for header in self._headers:
             self._name = header.path.name
             if header.count <= 1:
@@ -69,7 +69,7 @@ class IndexWalk:
                 self._wrong(Kind.INDEX_FILE, text)
                 continue
             newest = array("i", [0]) * slots
-            # The first insert overwrote the time it was measured by.
+            # The first insert overwrote the time to which its seconds are relative.
             self.begin = 0
             broken = number = 0
             for entry in ENTRY.iter_unpack(file.view[base + ENTRY_SIZE : end]):
@@ -88,7 +88,7 @@ class IndexWalk:
             yield _LAST
 
     def _slots_of_others(self, file: ReadOnlySegment) -> int | None:
-        """What the other files of the same length have."""
+        """Return the number of slots of other files of the same length."""
         for header in self._headers:
             other = ReadOnlySegment(header.path)
             slots = slots_of(header, other) if header.count > 1 and len(other.view) == len(file.view) else None
@@ -109,9 +109,9 @@ class IndexWalk:
         """Check the entries of one record.
 
         Args:
-            physical: where the record begins.
+            physical: log offset of the record.
             stored: its store time, ms.
-            hashes: of its keys, as they are indexed.
+            hashes: of its keys, in the order of their indexing.
         """
         if physical < self._from:
             return
@@ -133,7 +133,7 @@ class IndexWalk:
             self._count(Kind.INDEX_LACKS, "keys that are not in it", f"of the record at {physical}", missing)
 
     def _pass(self, physical: int) -> None:
-        """Go on to the entries of the record at `physical`; those before it have none."""
+        """Advance to the entries of the record at `physical`; earlier entries belong to no record."""
         while (offset := self.entry[1]) < physical:
             if offset >= self._report.log_begin:
                 self._count(
@@ -142,10 +142,10 @@ class IndexWalk:
             self.entry = self.advance()
 
     def finish(self, *, behind: bool = False) -> None:
-        """Look at what is left behind the last record.
+        """Report the entries after the last record.
 
         Args:
-            behind: the broker was stopped while the index was still being made.
+            behind: whether the broker was stopped before the index was complete.
         """
         self._pass(_MOST)
         for (kind, what), (count, example) in self._found.items():
@@ -154,7 +154,7 @@ class IndexWalk:
 
 
 def _differing(newest: array[int], table: memoryview, last: int) -> int:
-    """How many slots do not lead to their newest entry; the rest of a slot that is none counts as empty."""
+    """Return how many slots do not point to their newest entry; invalid contents of an unused slot count as empty."""
     differing = 0
     for begin in range(0, len(newest), _CHUNK):
         expected = newest[begin : begin + _CHUNK]

@@ -1,4 +1,4 @@
-"""Queue files against the log: each record knows where its unit has to be (store.md §5, §6, §7)."""
+"""The check of queue files against the log, by the place of each record's unit (store.md §5, §6, §7)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAPS: Final = 256
 _NOTHING: Final = memoryview(b"")
 _FAR: Final = 1 << 62
 _NO_UNIT: Final = BatchUnit(_FAR, 0, 0, 0, 0, 0)
-"""Behind the last unit."""
+"""The unit after the last one."""
 
 RecordAt = Callable[[int], LogEntry | None]
 
@@ -31,10 +31,10 @@ class QueueFiles:
     """The files of one queue, one of them mapped at a time.
 
     Args:
-        directory: where they are.
+        directory: of the files.
         name: of the queue, for reports.
         unit: bytes of a unit.
-        report: takes what is wrong with the files themselves.
+        report: gets problems of the files themselves.
     """
 
     __slots__ = ("_files", "begin", "end", "files_wrong", "map", "name", "start", "view")
@@ -53,7 +53,7 @@ class QueueFiles:
         for path in segment_paths(directory):
             start, length = int(path.name), path.stat().st_size
             if length == 0:
-                # Made in the last moment before a crash.
+                # The file was created just before a crash.
                 continue
             if (expected is not None and start != expected) or length % unit or length != (common or length):
                 what = f"is {length} bytes long" if start == expected else "does not follow the one before"
@@ -66,7 +66,7 @@ class QueueFiles:
         self.end = self._files[-1][1] if self._files else 0
 
     def open(self, position: int) -> bool:
-        """Map the file that holds a byte position; False when none does."""
+        """Map the file that contains a byte position; return False without one."""
         for start, end, path in self._files:
             if start <= position < end:
                 mapped = QueueFiles._mapped
@@ -81,12 +81,12 @@ class QueueFiles:
         return False
 
     def close(self) -> None:
-        """Let go of the map."""
+        """Unmap the file."""
         self.map, self.view, self.start = b"", _NOTHING, -_FAR
         QueueFiles._mapped.pop(self, None)
 
     def unit(self, layout: struct.Struct, number: int) -> tuple[int, ...] | None:
-        """Unit number `number`, None when the files do not hold it."""
+        """Return unit number `number`; None when the files do not contain it."""
         position = number * layout.size
         at = position - self.start
         if not 0 <= at < len(self.view):
@@ -97,18 +97,18 @@ class QueueFiles:
 
 
 class QueueCheck:
-    """One queue of 20-byte units, as the walk along the log meets its records.
+    """One queue of 20-byte units, during the walk along the log.
 
     Args:
         root: the store.
         topic: of the queue.
         queue_id: its number.
-        report: takes what does not fit.
-        safe: records stored up to then, ms, must have their units; later ones get them at the next start.
+        report: gets the problems.
+        safe: store time, ms, up to which records must have their units; later ones get them at the next start.
 
     Attributes:
-        next: the record that follows the last one whose unit was right. A caller that finds the unit of this very
-            record right itself may count it up instead of calling `record`.
+        next: the record after the last one with a right unit. A caller that finds the unit of this record right itself
+            may increase it and skip the call of `record`.
     """
 
     __slots__ = (
@@ -136,7 +136,7 @@ class QueueCheck:
     def __init__(self, root: Path, topic: str, queue_id: int, report: CheckReport, safe: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        # Their tags codes are the times they are due.
+        # Their tags codes are the times at which they are due.
         self.timed = topic == names.SCHEDULE_TOPIC
         directory = root / "consumequeue" / topic / str(queue_id)
         self.present = directory.is_dir()
@@ -158,14 +158,14 @@ class QueueCheck:
 
         Args:
             number: queue offset.
-            physical: where the record begins.
+            physical: log offset of the record.
             size: its length.
-            tags: the code the unit must have, None for any.
+            tags: the code that the unit must have; None for any.
             stored: store time, ms.
         """
         self._take_in()
         if not self.hits and number <= self.last:
-            # The topic was deleted and made again: what came before is of another life.
+            # The topic was deleted and created again, so earlier counts are of the deleted topic.
             self._former += self._absent + self._absent_later + self._wrong + self._late
             self._absent = self._absent_later = self._wrong = self._late = 0
             self.last = -1
@@ -186,7 +186,7 @@ class QueueCheck:
             self._miss(number, physical, there, stored)
 
     def _take_in(self) -> None:
-        """Count what the caller has found right."""
+        """Count the units that the caller has found right."""
         if self.next > self.last + 1:
             self.hits += self.next - self.last - 1
             self.last = self.next - 1
@@ -235,11 +235,11 @@ class QueueCheck:
         self._report.add(kind, f"queue {self.files.name}: {text}", expected=expected, count=count)
 
     def finish(self, record_at: RecordAt, *, deleted: bool) -> None:
-        """Look at the units that belong to no record met.
+        """Check the units without a record in the walk.
 
         Args:
-            record_at: the intact record that begins at an offset.
-            deleted: a queue without files has been deleted on purpose.
+            record_at: returns the intact record at an offset.
+            deleted: whether a missing queue was deleted on purpose.
         """
         self._take_in()
         report = self._report
@@ -307,9 +307,9 @@ class QueueCheck:
             self._add(Kind.UNIT_DANGLING, text, not report.clean, behind)
 
     def _expired_before(self, begin: int, end: int) -> int:
-        """How many units from `begin` on point to records that have been deleted, when nothing else is before `end`.
+        """Return how many units from `begin` on point to deleted records, when all units before `end` do; else 0.
 
-        Positions grow along a queue, so the last one tells.
+        Log offsets grow along a queue, so the last unit shows it.
         """
         unit = self.files.unit(UNIT, end - 1) if end > begin else None
         if unit is None or is_hole(*unit) or not 0 <= unit[0] < self._report.log_begin:
@@ -317,7 +317,7 @@ class QueueCheck:
         return end - begin
 
     def _units(self, begin: int, seen: range) -> Iterator[tuple[int, int, int, int]]:
-        """The valid units from number `begin` on but those in `seen`."""
+        """Yield the valid units from number `begin` on except those in `seen`."""
         number = begin
         while number * UNIT_SIZE < self.files.end:
             if number in seen:
@@ -345,7 +345,7 @@ class BatchQueueCheck:
         root: the store.
         topic: of the queue.
         queue_id: its number.
-        report: takes what does not fit.
+        report: gets the problems.
     """
 
     def __init__(self, root: Path, topic: str, queue_id: int, report: CheckReport) -> None:
@@ -375,7 +375,7 @@ class BatchQueueCheck:
         """Check the unit of one record.
 
         Args:
-            unit: what it must say.
+            unit: the expected unit.
         """
         while self._unit.physical_offset < unit.physical_offset:
             self._dangling += 1
@@ -394,7 +394,7 @@ class BatchQueueCheck:
         self._read()
 
     def finish(self) -> None:
-        """Look at what is left behind the last record."""
+        """Report units after the last record, and missing units."""
         report = self._report
         report.queues += self.present
         while self._unit is not _NO_UNIT:

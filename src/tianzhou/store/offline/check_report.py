@@ -1,4 +1,4 @@
-"""What checking a store finds, in words and in the form that a repair is planned from."""
+"""The results of a store's check, as text and in the form that the plan of a repair needs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 MOST_LISTED: Final = 100
-"""Findings of one kind that are listed in words; the others are only counted."""
+"""Maximum number of listed findings of one kind; further ones are only counted."""
 
 
 class Kind(StrEnum):
-    """What can be wrong."""
+    """The kind of a finding."""
 
     LOG_FILE = "log-file"
     DAMAGED = "damaged-record"
@@ -35,12 +35,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that does not fit.
+    """One finding.
 
     Attributes:
-        kind: what sort of thing.
+        kind: its kind.
         text: place and fact.
-        expected: the broker that wrote the folder did not stop cleanly, and the next start sees to it.
+        expected: whether it follows from a stop that was not clean, so that the next start repairs it.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A file of the commit log: where it begins, how long it is."""
+    """A file of the commit log: path, first log offset and length."""
 
     path: Path
     start: int
@@ -59,14 +59,14 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class WrongOffset:
-    """A position in a configuration file behind the end of its queue.
+    """An offset in a configuration file after the end of its queue.
 
     Attributes:
         path: the file.
-        table: member that holds the positions.
+        table: member with the offsets.
         key: entry of the table; None when the table itself has the numbers.
         number: queue, or delay level.
-        offset: what is written there.
+        offset: the offset in the file.
         maximum: next offset of the queue.
     """
 
@@ -80,35 +80,35 @@ class WrongOffset:
 
 @dataclass
 class CheckReport:
-    """What checking found.
+    """The results of a check.
 
     Attributes:
-        clean: the last stop was clean.
-        in_use: a broker has the folder open; what it wrote meanwhile may look unfinished.
+        clean: whether the last stop was clean.
+        in_use: whether a broker has the folder open; its recent writes may look incomplete.
         records: intact records in the log.
-        queues: queues that have files.
+        queues: queues with files.
         units: queue units that agree with their record.
-        expired_units: queue units whose records have been deleted with their segment.
-        blank_units: queue units that only keep a place.
-        former_records: records of topics that have been deleted since.
+        expired_units: queue units whose records were deleted with their segment.
+        blank_units: placeholder units.
+        former_records: records of topics that were deleted since.
         index_files: index files.
         index_entries: entries in them.
         log_begin: start of the log.
         log_end: end of the last intact record.
         newest: store time of the newest record, ms.
         segments: files of the log.
-        tail: end of the log's bytes, when something that is no record follows the last one.
-        damaged: start and end of stretches of the log that hold no intact record, though intact ones follow.
+        tail: end of the log's bytes, when invalid bytes follow the last record.
+        damaged: start and end of stretches of the log without an intact record, before intact ones.
         gaps: start and end of missing log files.
-        bad_queues: topic and number of queues that do not agree with the log.
+        bad_queues: topic and number of queues that disagree with the log.
         bad_batches: the same of BatchCQ queues.
         ends: next offset of each bad queue, by its files.
-        index_wrong: index and log do not agree.
-        wrong_offsets: positions behind the end of their queue.
-        checkpoint_wrong: the checkpoint claims more than there is, or is none.
-        problems: what makes the store unsound.
-        notes: what is not in order, but expected.
-        counts: how many findings of each kind, listed or not.
+        index_wrong: whether index and log disagree.
+        wrong_offsets: offsets after the end of their queue.
+        checkpoint_wrong: whether the checkpoint claims more than the store has, or is invalid.
+        problems: findings that make the store unsound.
+        notes: expected findings.
+        counts: number of findings of each kind, listed or not.
     """
 
     clean: bool = True
@@ -140,17 +140,17 @@ class CheckReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was found wrong but what the next start sees to."""
+        """Whether all findings are repaired by the next start."""
         return not self.problems
 
     def add(self, kind: Kind, text: str, *, expected: bool = False, count: int = 1) -> None:
-        """Take note of a finding.
+        """Add a finding.
 
         Args:
-            kind: what sort.
+            kind: its kind.
             text: place and fact.
-            expected: the next start sees to it.
-            count: how many of the sort it stands for.
+            expected: whether the next start repairs it.
+            count: number of equal findings.
         """
         listed = self.notes if expected else self.problems
         before = self.counts[kind]

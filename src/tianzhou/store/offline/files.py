@@ -1,4 +1,4 @@
-"""Files of a store, mapped for reading alone; what lies beside them is left alone."""
+"""Segment files of a store, mapped for reading only; other files are ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEP: Final = 1 << 20
 
 
 class ReadOnlySegment:
-    """A file mapped for reading, under the offset its name says.
+    """A file mapped for reading, at the offset in its name.
 
     Args:
         path: the file.
@@ -37,14 +37,14 @@ class ReadOnlySegment:
         return self._map
 
     def find(self, needle: bytes, position: int) -> int:
-        """Position of the next `needle`, -1 without one; holes of the file are not read."""
+        """Return the position of the next `needle`, -1 without one; holes of the file are not read."""
         if self._map is None:
             return -1
         with self.path.open("rb") as file:
             return find(file.fileno(), self._map, needle, position, len(self.view))
 
     def data_end(self, position: int) -> int:
-        """Position behind the last byte that is not zero; `position` when there is none from there on."""
+        """Return the position after the last byte that is not zero; `position` when only zeros follow it."""
         end = position
         if self._map is not None:
             with self.path.open("rb") as file:
@@ -60,7 +60,7 @@ class ReadOnlySegment:
 
 
 def segment_paths(directory: Path) -> list[Path]:
-    """The segment files of a directory, in order; everything else is left alone."""
+    """Return the segment files of a directory, in order; other files are ignored."""
     if not directory.is_dir():
         return []
     names = (path for path in directory.iterdir() if len(path.name) == 20 and path.name.isdigit())

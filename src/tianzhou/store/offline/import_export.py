@@ -1,6 +1,6 @@
 """Messages of a store as rows, and rows as messages of another store (`tianzhou store export|import`).
 
-A row has everything a message has but its place: import gives it a new offset and store time.
+A row has all fields of a message except its place: import assigns a new offset and store time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tianzhou.wire.properties import encode_properties, get_property
 from tianzhou.wire.pulled import to_message
 
 KEPT_FLAGS: Final = ~0x7F1
-"""Bits of sysFlag that a row keeps: not those that tell how the record was packed and how long its addresses are."""
+"""Bits of sysFlag in a row, without those about the record's compression and the length of its addresses."""
 _SYSTEM: Final = ("rmq_sys_", "RMQ_SYS_", "CID_", "TBW102", names.SCHEDULE_TOPIC)
 _PLACED: Final = frozenset({names.CRC32, "INNER_MULTI_QUEUE_OFFSET"})
 COLUMNS: Final = (
@@ -44,16 +44,16 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages are wanted; None stands for all.
+    """The messages to export; None selects all.
 
     Attributes:
-        topics: these topics; None leaves out those of the system.
+        topics: these topics; None selects all except those of the system.
         queue_id: this queue.
-        since: not stored before, ms.
-        until: stored before, ms.
-        begin: queue offset to begin at.
-        end: queue offset to stop before.
-        key: with this key or unique key.
+        since: minimum store time, ms.
+        until: store time before which messages are selected, ms.
+        begin: first queue offset.
+        end: queue offset after the last one.
+        key: a key or unique key of the message.
     """
 
     topics: frozenset[str] | None = None
@@ -65,7 +65,7 @@ class Selection:
     key: str | None = None
 
     def wants(self, entry: LogEntry) -> bool:
-        """Whether a record is wanted."""
+        """Whether a record is selected."""
         return (
             (self.topics is None or entry.topic in self.topics)
             and (self.queue_id is None or entry.queue_id == self.queue_id)
@@ -84,7 +84,7 @@ def has_key(properties: bytes, key: str) -> bool:
 
 
 def visible_topics(scan: StoreScan) -> frozenset[str]:
-    """The topics whose messages an export without a choice has: those of users that have not been deleted."""
+    """Return the topics of an export without a choice: existing topics of users."""
     others = scan.root / "batchconsumequeue"
     found = {topic for topic, _ in scan.queues()} | set(topics_of(scan.root) or ())
     found |= {path.name for path in others.iterdir()} if others.is_dir() else set()
@@ -97,13 +97,13 @@ def selected(
     progress: Callable[[int], None] | None = None,
     on_damage: Callable[[LogItem], None] | None = None,
 ) -> Iterator[tuple[LogEntry, memoryview]]:
-    """The records of a selection, in the order of the log; what no consumer sees is left out.
+    """Yield the records of a selection, in the order of the log; records that no consumer sees are left out.
 
     Args:
         scan: the store.
-        selection: which.
-        progress: called with the bytes of the log that are done.
-        on_damage: called with every damaged stretch that is stepped over.
+        selection: the selection.
+        progress: called with the number of processed bytes of the log.
+        on_damage: called with every damaged stretch that is skipped.
     """
     begin = -1
     for number, (entry, view) in enumerate(scan.records(on_damage=on_damage)):
@@ -115,7 +115,7 @@ def selected(
 
 
 def rows(record: memoryview) -> list[dict[str, Any]]:
-    """The messages of a record, members as in `COLUMNS`; a body that is no text is `bodyBase64` instead.
+    """Return the messages of a record, members as in `COLUMNS`; a body that is no text is `bodyBase64` instead.
 
     Raises:
         ProtocolError: the body cannot be unpacked.
@@ -147,16 +147,16 @@ def _row(message: MessageExt) -> dict[str, Any]:
 
 
 def record_of(row: dict[str, Any]) -> NewRecord:
-    """A row as a message to be stored; what tells of its old place is left out.
+    """Return the message of a row, to be stored; fields of its old place are left out.
 
     Raises:
-        ConfigError: a member is missing or of another type; names it.
+        ConfigError: a member is missing or has another type; the text has its name.
     """
     try:
         body = base64.b64decode(row["bodyBase64"]) if "bodyBase64" in row else row["body"]
         properties = {str(k): str(v) for k, v in dict(row.get("properties") or {}).items() if k not in _PLACED}
         born: Any = row.get("bornTimestamp")
-        if born is None:  # the time is no date
+        if born is None:  # the time is outside of the range of dates
             born = properties.pop(BORN_TIMESTAMP_MS, 0)
         if row.get("storeTimestamp") is None:
             properties.pop(STORE_TIMESTAMP_MS, None)
@@ -183,14 +183,14 @@ def record_of(row: dict[str, Any]) -> NewRecord:
 
 
 def settings_of(root: Path, segment_bytes: int | None = None) -> StoreSettings:
-    """Settings that fit the files of a store; RocketMQ's defaults where there is none.
+    """Return settings that fit the files of a store; RocketMQ's defaults for missing files.
 
     Args:
         root: the store.
         segment_bytes: length of commit-log files in a store without any.
 
     Raises:
-        StoreUnreadable: a member of a DLedger group has it.
+        StoreUnreadable: the store belongs to a member of a DLedger group.
     """
     if (member := member_folder(root)) is not None:
         raise StoreUnreadable(
@@ -223,9 +223,9 @@ class Importer:
     """Adds messages to a store that no broker has open.
 
     Args:
-        root: the store; it is made when there is none.
-        segment_bytes: length of commit-log files in a new one.
-        clock: where store times come from.
+        root: the store; it is created if it is missing.
+        segment_bytes: length of commit-log files in a new store.
+        clock: source of store times.
 
     Attributes:
         counts: messages added to each topic and queue.
@@ -245,7 +245,7 @@ class Importer:
         """Store one message.
 
         Raises:
-            ConfigError: the row is none.
+            ConfigError: the row is invalid.
             StoreError: the store refuses it.
         """
         record = record_of(row)
@@ -259,7 +259,7 @@ class Importer:
         self._add_topics()
 
     def _add_topics(self) -> None:
-        """Tell the broker of topics it does not know, with as many queues as there are now."""
+        """Add new topics to the broker's table, and raise the numbers of queues."""
         wanted: Counter[str] = Counter()
         for topic, queue_id in self.counts:
             wanted[topic] = max(wanted[topic], queue_id + 1)

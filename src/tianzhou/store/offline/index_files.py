@@ -1,4 +1,4 @@
-"""Index files as they lie on the disk: headers, entries, and how slots and entries share a file (store.md §8.1)."""
+"""Index files on the disk: headers, entries, and the layout of slots and entries (store.md §8.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tianzhou.store.offline.files import ReadOnlySegment
 
 _DEFAULT_SLOTS: Final = 5_000_000
 _FEW_SLOTS: Final = 100_000
-_OFFSET: Final = 4  # of an entry's record within the entry
+_OFFSET: Final = 4  # offset of the record's log offset within the entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class IndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One entry of an index file: hash of topic and key, record, its store time in ms, number of the one before."""
+    """One entry of an index file: hash of topic and key, record, its store time in ms, number of the previous entry."""
 
     number: int
     key_hash: int
@@ -40,7 +40,7 @@ class IndexEntry:
 
 
 def read_index_headers(root: Path) -> list[IndexHeader]:
-    """The headers of a store's index files, oldest first."""
+    """Return the headers of a store's index files, oldest first."""
     directory = root / "index"
     headers = []
     for path in sorted(directory.iterdir()) if directory.is_dir() else []:
@@ -51,11 +51,11 @@ def read_index_headers(root: Path) -> list[IndexHeader]:
 
 
 def index_entries(header: IndexHeader, slots: int | None = None) -> Iterator[IndexEntry]:
-    """The entries of one index file.
+    """Yield the entries of one index file.
 
     Args:
         header: of the file.
-        slots: `maxHashSlotNum` of the broker that wrote it, None to find it out.
+        slots: `maxHashSlotNum` of the broker that wrote it; None to derive it from the file.
     """
     if header.count <= 1:
         return
@@ -70,10 +70,10 @@ def index_entries(header: IndexHeader, slots: int | None = None) -> Iterator[Ind
 
 
 def slots_of(header: IndexHeader, file: ReadOnlySegment) -> int | None:
-    """Number of hash slots of an index file, found by its last entry; None when no number fits.
+    """Return the number of hash slots of an index file, by its last entry; None when no number fits.
 
-    The file's length is known, but not how slots and entries share it: the last entry has to be where the number
-    puts it, and its slot has to lead to it.
+    The file's length is known, but not its division into slots and entries. The number is right when the last entry is
+    at the place that follows from it, and the entry's slot points to the entry.
 
     Args:
         header: of the file; it has entries.
@@ -97,7 +97,7 @@ def slots_of(header: IndexHeader, file: ReadOnlySegment) -> int | None:
     if fits(_DEFAULT_SLOTS):
         return _DEFAULT_SLOTS
     if not header.end_offset:
-        # Nothing but the very first record, and zeros are everywhere.
+        # Only the very first record is indexed, so zeros cannot be searched.
         return next((slots for slots in range(1, _FEW_SLOTS) if fits(slots)), None)
     needle = header.end_offset.to_bytes(8, "big")
     at = file.find(needle, before)

@@ -1,4 +1,4 @@
-"""Records that a slave cuts from the end of its log, copied aside before the cut (docs/adr/0024).
+"""Copies of the records that a slave cuts from the end of its log, made before the cut (docs/adr/0024).
 
 Each cut has a folder `cut/FROM-TO` below the store's root. The folder is a store of its own, with a commit log that
 begins at FROM, so that `tianzhou store dump` and `tianzhou store export` read it.
@@ -26,13 +26,13 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class KeptRecords(NamedTuple):
-    """Records that were copied aside.
+    """The copies of a cut.
 
     Attributes:
-        folder: where they are; None when none were kept.
-        start: log offset of the first one.
-        end: log offset behind the last one.
-        messages: how many whole records there are.
+        folder: their folder; None without copies.
+        start: log offset of the first record.
+        end: log offset after the last one.
+        messages: number of whole records.
     """
 
     folder: Path | None
@@ -41,10 +41,10 @@ class KeptRecords(NamedTuple):
     messages: int
 
     def described(self, log_end: int) -> str:
-        """Return what was kept, in words.
+        """Return a description of the copies.
 
         Args:
-            log_end: log offset where the log ends that is cut.
+            log_end: end of the log before the cut.
         """
         if self.folder is None:
             return "none of them is kept aside (haSlaveCutKeepMax)"
@@ -57,27 +57,27 @@ class KeptRecords(NamedTuple):
 
 
 def keep_records(root: Path, log_folders: Sequence[Path], start: int, end: int, most_bytes: int) -> KeptRecords:
-    """Copy the end of a log aside. Blocks until the disk has the copy.
+    """Copy the end of a log to its own folder. Blocks until the copy is synced.
 
-    The oldest cuts are removed when all of them together are larger than `most_bytes`. A cut that is larger by itself
-    is kept from its beginning on.
+    The oldest cuts are removed when all of them together are larger than `most_bytes`. Of a single larger cut, only the
+    beginning is copied.
 
     Args:
         root: the store's root.
         log_folders: directories of commit-log segments.
-        start: log offset of the first record to be kept.
+        start: log offset of the first record to copy.
         end: log offset where the log ends.
-        most_bytes: bytes of all cuts that are kept.
+        most_bytes: maximum bytes of all cuts.
 
     Raises:
-        OSError: the disk refused; nothing of the log has changed.
+        OSError: the disk refused; the log is unchanged.
     """
     kept_end = min(end, start + most_bytes)
     if kept_end <= start:
         return KeptRecords(None, start, start, 0)
     folder = root / FOLDER / f"{start:020d}-{end:020d}"
     if folder.exists():
-        shutil.rmtree(folder)  # a copy that a crash left half done
+        shutil.rmtree(folder)  # an incomplete copy from before a crash
     _make_room(root / FOLDER, most_bytes - (kept_end - start))
     log = folder / "commitlog"
     make_folders(log)
@@ -85,12 +85,12 @@ def keep_records(root: Path, log_folders: Sequence[Path], start: int, end: int, 
         first = int(path.name)
         low, high = max(first, start), min(first + path.stat().st_size, kept_end)
         if low < high:
-            # A reader takes a record for whole when a blank would fit behind it, as in a segment.
+            # Readers treat a record as whole only when there is room for a blank after it, as in a segment.
             room = 0 if high == first + path.stat().st_size else BLANK_SIZE
             _copy(path, low - first, log / f"{low:020d}", high - low, room)
     if (root / _TOPICS).is_file():
         make_folders(folder / _TOPICS.parent)
-        # An export without a choice of topics takes those that the table names.
+        # An export without a choice of topics uses the topics of the table.
         write_file(folder / _TOPICS, (root / _TOPICS).read_bytes())
     messages = 0
     for record, _ in StoreScan(folder).records(check_crc=False):
@@ -104,21 +104,21 @@ def keep_records(root: Path, log_folders: Sequence[Path], start: int, end: int, 
 
 
 def count_records(root: Path, log_folders: Sequence[Path], start: int, end: int, most: int) -> int:
-    """Count the whole records between two offsets of a log, `most` at most. Blocks.
+    """Return the number of whole records between two offsets of a log, `most` at most. Blocks.
 
     Args:
         root: the store's root.
         log_folders: directories of commit-log segments.
         start: log offset of a record.
         end: log offset where the log ends.
-        most: the largest count that is wanted.
+        most: maximum number to count.
     """
     records = StoreScan(root, list(log_folders)).records(start, check_crc=False)
     return sum(record.offset < end for record, _ in islice(records, most))
 
 
 def _make_room(folder: Path, most_bytes: int) -> None:
-    """Remove the oldest cuts until the others have `most_bytes` at most."""
+    """Remove the oldest cuts until the others have at most `most_bytes`."""
     cuts = sorted((path for path in folder.iterdir() if path.is_dir()), key=_age) if folder.is_dir() else []
     sizes = {cut: sum(path.stat().st_size for path in cut.rglob("*") if path.is_file()) for cut in cuts}
     while cuts and sum(sizes[cut] for cut in cuts) > most_bytes:

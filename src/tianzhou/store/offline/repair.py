@@ -1,8 +1,8 @@
-"""What to do about a store that does not hold together: a plan from what a check found (`tianzhou store repair`).
+"""The plan of a store's repair, from the results of a check (`tianzhou store repair`).
 
-The log is what counts. Damaged stretches of it are covered by records nobody sees, so that reading goes on behind
-them; queues and index are rebuilt from it; positions and times are brought down to what there is.
-`tianzhou.store.offline.repairer` carries the plan out.
+The log is the source of all repairs. Invisible records cover its damaged stretches, so that reads continue after them.
+Queues and index are rebuilt from the log, and offsets and times are reduced to the existing data.
+`tianzhou.store.offline.repairer` executes the plan.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tianzhou.records.layout import BLANK_SIZE, OVERHEAD
 from tianzhou.store.offline.check_report import CheckReport, Kind, WrongOffset
 
 FILLER_TOPIC: Final = "rmq_sys_repaired"
-"""Topic of the records that cover damaged stretches. As rollbacks they enter no queue and no index."""
+"""Topic of the records that cover damaged stretches. As rollbacks they are added to no queue and no index."""
 LEAST_FILLER: Final = OVERHEAD + len(FILLER_TOPIC)
 MOST_FILLER: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Lengthen:
-    """Give a log file that was cut short its length back, with zeros."""
+    """Restore the length of a truncated log file, with zeros."""
 
     start: int
     length: int
@@ -34,7 +34,7 @@ class Lengthen:
 
 @dataclass(frozen=True, slots=True)
 class MakeSegment:
-    """Put an empty file where one of the log is missing."""
+    """Create an empty file for a missing one of the log."""
 
     start: int
     size: int
@@ -45,7 +45,7 @@ class MakeSegment:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Put a record nobody sees over damaged bytes, or the mark that a file ends over those that reach its end."""
+    """Cover damaged bytes with an invisible record, or with the mark that ends a file when they reach its end."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class CutTail:
-    """Zero what follows the last record."""
+    """Zero the bytes after the last record."""
 
     start: int
     end: int
@@ -74,8 +74,8 @@ class RebuildQueue:
     Attributes:
         topic: of the queue.
         queue_id: its number.
-        end: next offset it must have at least, so that no offset is given twice.
-        batch: it is a BatchCQ queue.
+        end: minimum next offset, so that no offset is assigned twice.
+        batch: whether it is a BatchCQ queue.
     """
 
     topic: str
@@ -97,7 +97,7 @@ class RebuildIndex:
 
 @dataclass(frozen=True, slots=True)
 class MoveOffset:
-    """Bring a position down to the end of its queue."""
+    """Reduce an offset to the end of its queue."""
 
     wrong: WrongOffset
 
@@ -109,10 +109,10 @@ class MoveOffset:
 
 @dataclass(frozen=True, slots=True)
 class RewriteCheckpoint:
-    """Let the checkpoint claim no more than there is.
+    """Reduce the checkpoint to the existing data.
 
     Attributes:
-        newest: store time of the newest record, ms; 0 to have the next start read the whole log.
+        newest: store time of the newest record, ms; 0 makes the next start read the whole log.
     """
 
     newest: int
@@ -123,7 +123,7 @@ class RewriteCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class DropMarker:
-    """Take away the note of the last clean stop, which speaks of what is no more."""
+    """Remove the note of the last clean stop, which refers to lost data."""
 
     def __str__(self) -> str:
         return "proved.json: take it away; it speaks of what is no more"
@@ -136,11 +136,11 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in order.
+    """The repair steps, in order.
 
     Attributes:
-        steps: what will be done.
-        hopeless: what is wrong and stays so, in words.
+        steps: steps to execute.
+        hopeless: descriptions of damage that cannot be repaired.
     """
 
     steps: tuple[Step, ...]
@@ -148,9 +148,9 @@ class Plan:
 
 
 def plan(report: CheckReport) -> Plan:
-    """The steps that make a store sound again; none for a store that is.
+    """Return the steps that make a store sound again; none for a sound store.
 
-    Steps that change the log may bring more to light: check and plan again when they are done.
+    Steps that change the log may reveal further problems: check and plan again after them.
 
     Args:
         report: of a check of the whole store.
@@ -196,7 +196,7 @@ def plan(report: CheckReport) -> Plan:
 
 
 def _parts(start: int, end: int, report: CheckReport) -> Iterator[Cover]:
-    """A damaged stretch, file by file and in pieces that a record can have."""
+    """Yield the parts of a damaged stretch, file by file and in sizes that a record can have."""
     for segment in report.segments:
         begin, stop = max(start, segment.start), min(end, segment.start + segment.length)
         if begin >= stop:

@@ -1,4 +1,4 @@
-"""Carrying out a repair plan, with a copy of everything that is cut or replaced (`tianzhou store repair --apply`)."""
+"""The execution of a repair plan, with copies of all cut or replaced data (`tianzhou store repair --apply`)."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ _BUFFER: Final = 1 << 16
 
 @dataclass
 class RepairOutcome:
-    """What a repair did.
+    """The result of a repair.
 
     Attributes:
-        done: the steps carried out, in words.
-        hopeless: what could not be repaired.
-        copies: folder with the copies; None when nothing was changed.
+        done: descriptions of the executed steps.
+        hopeless: damage that could not be repaired.
+        copies: folder with the copies; None without changes.
         report: of the check afterwards.
     """
 
@@ -78,16 +78,16 @@ class RepairOutcome:
 
 
 def repair(root: Path, slots: int | None = None, progress: Callable[[int], None] | None = None) -> RepairOutcome:
-    """Check a store, repair it, and check it again, until there is nothing left to do.
+    """Check a store, repair it, and check it again, until no steps are left.
 
     Args:
         root: the store.
-        slots: `maxHashSlotNum`, None to find it out.
-        progress: called with the bytes of the log that a check has done.
+        slots: `maxHashSlotNum`; None to derive it from the files.
+        progress: called with the number of checked bytes of the log.
 
     Raises:
-        StoreLocked: a broker has the folder.
-        StoreError: a step cannot be carried out.
+        StoreLocked: a broker has locked the folder.
+        StoreError: a step cannot be executed.
     """
     if not root.is_dir():
         raise StoreUnreadable(f"{root} is no folder; name the storePathRootDir of a broker")
@@ -135,7 +135,7 @@ class Repairer:
     Args:
         root: the store.
         copies: folder for copies.
-        slots: `maxHashSlotNum`, None to find it out.
+        slots: `maxHashSlotNum`; None to derive it from the files.
     """
 
     def __init__(self, root: Path, copies: Path, slots: int | None = None) -> None:
@@ -144,10 +144,10 @@ class Repairer:
         self._slots = slots
 
     def carry_out(self, todo: Plan, report: CheckReport) -> None:
-        """Do all steps of a plan.
+        """Execute all steps of a plan.
 
         Raises:
-            StoreError: a step cannot be carried out.
+            StoreError: a step cannot be executed.
         """
         rebuilt: list[RebuildQueue] = []
         index: Index | None = None
@@ -273,10 +273,10 @@ class Repairer:
             file.flush()
             os.fsync(file.fileno())
 
-    # what is made from the log
+    # data rebuilt from the log
 
     def _rebuild(self, steps: list[RebuildQueue], index: Index | None) -> None:
-        # What no folder can be named after has no queue, whatever a record says.
+        # A topic whose name cannot be a folder name has no queue, whatever a record contains.
         steps = [step for step in steps if folder_name_problem(step.topic) is None]
         queues = {(s.topic, s.queue_id): self._writer(s) for s in steps if not s.batch}
         batches = {(s.topic, s.queue_id): self._writer(s) for s in steps if s.batch}
@@ -362,12 +362,12 @@ class UnitWriter:
         self._last: tuple[int, int] | None = None
 
     def put(self, number: int, unit: bytes) -> None:
-        """Add the unit of a queue offset; places that are left out are kept (`tianzhou.store.log.holes`)."""
+        """Add the unit of a queue offset; skipped places get placeholders (`tianzhou.store.log.holes`)."""
         at = number * self._unit
         if at < self._position or self._position < 0:
             if self._position >= 0 and number:
                 return
-            # The first one; or the topic was deleted and made again, and its units begin again.
+            # The first unit; or the topic was deleted and created again, so its units begin again.
             self._buffer.clear()
             if self._directory.exists():
                 shutil.rmtree(self._directory)
@@ -380,7 +380,7 @@ class UnitWriter:
         self._last = physical, size
 
     def append(self, unit: bytes) -> None:
-        """Add a unit behind the last."""
+        """Add a unit after the last one."""
         self._position = max(self._position, 0) + self._unit
         self._buffer += unit
         if len(self._buffer) >= _BUFFER or self._position % self._size == 0:
@@ -402,7 +402,7 @@ class UnitWriter:
         self._buffer.clear()
 
     def close(self, end: int) -> None:
-        """Write what is left; the places up to the offset `end` are kept, unless there is no record at all."""
+        """Write the remaining units; add placeholders up to the offset `end`, unless there is no record at all."""
         missing = end - self._position // self._unit
         if self._last is not None and missing > 0:
             for hole in holes.behind(missing, *self._last, self._log_file_size):
@@ -411,7 +411,7 @@ class UnitWriter:
 
 
 def _file_size(root: Path, unit: int) -> int:
-    """Length of the queue files of a store; 0 when there is none."""
+    """Return the length of a store's queue files; 0 without any."""
     for topic in sorted(root.iterdir()) if root.is_dir() else []:
         for queue in sorted(topic.iterdir()) if topic.is_dir() else []:
             for path in segment_paths(queue):

@@ -1,7 +1,7 @@
-"""Looking into a store folder without touching it: no lock, no writes, no repair.
+"""A read-only view of a store folder, without locks, writes or repairs.
 
-Serves `tianzhou store dump|check`, offline readers and tests. The folder may be in use; what is appended
-meanwhile may or may not be seen.
+Serves `tianzhou store dump|check`, offline readers and tests. The folder may be in use; concurrent appends may or may
+not be visible.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class QueueUnit:
 
     Attributes:
         queue_offset: its number.
-        physical_offset: where its record begins in the commit log.
+        physical_offset: log offset of its record.
         size: of the record; 0x7FFFFFFF in a blank unit.
         tags_code: store.md §5.3.
     """
@@ -48,7 +48,7 @@ class QueueUnit:
 
     @property
     def blank(self) -> bool:
-        """Whether the unit only keeps a place (store.md §5.2)."""
+        """Whether the unit is a placeholder (store.md §5.2)."""
         return is_hole(self.physical_offset, self.size, self.tags_code)
 
 
@@ -58,15 +58,15 @@ class StoreScan:
     Args:
         root: the store's root folder.
         commit_log: directories of commit-log segments; None for `root/commitlog`.
-        entry_log: those of them whose records stand in entries; None for that of the member of a DLedger group that
-            has the folder, if one has.
+        entry_log: directories of them with records in entries; None for that of the DLedger group's member that owns
+            the folder, if there is one.
 
     Attributes:
         member: folder of that member; None in a plain store.
-        framed_from: log offset from which on records stand in entries.
+        framed_from: log offset from which records are in entries.
 
     Raises:
-        StoreUnreadable: there is no such folder, or several members have it.
+        StoreUnreadable: there is no such folder, or several members own it.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class StoreScan:
         self.framed_from = min(first, default=NOT_FRAMED)
 
     def segments(self) -> list[ReadOnlySegment]:
-        """The commit log's segments, in order."""
+        """Return the commit log's segments, in order."""
         paths = [path for directory in self._log_directories for path in segment_paths(directory)]
         return [ReadOnlySegment(path) for path in sorted(paths, key=lambda path: path.name)]
 
     def walk(self, begin: int | None = None, *, check_crc: bool = True) -> Iterator[LogItem]:
-        """Every record of the log, and every damaged stretch that records follow.
+        """Yield every record of the log, and every damaged stretch before later records.
 
         Args:
             begin: offset of a record, or of a segment; None for the log's start.
-            check_crc: take records whose body does not fit its CRC as damaged.
+            check_crc: whether a record whose body does not fit its CRC counts as damaged.
         """
         return single_items(_steps(self.segments(), begin, check_crc=check_crc, framed_from=self.framed_from))
 
@@ -103,12 +103,12 @@ class StoreScan:
         check_crc: bool = True,
         on_damage: Callable[[LogItem], None] | None = None,
     ) -> Iterator[tuple[LogEntry, memoryview]]:
-        """Every intact record: what it says about itself, and all its bytes.
+        """Yield every intact record: its fields, and all its bytes.
 
         Args:
             begin: as `walk`.
             check_crc: as `walk`.
-            on_damage: called with every damaged stretch that is stepped over.
+            on_damage: called with every damaged stretch that is skipped.
         """
         segments = self.segments()
         starts = [segment.start for segment in segments]
@@ -121,7 +121,7 @@ class StoreScan:
                 on_damage(item)
 
     def queues(self) -> list[tuple[str, int]]:
-        """Topic and number of every queue that has a directory, in order."""
+        """Return topic and number of every queue with a directory, in order."""
         root = self.root / "consumequeue"
         found = []
         if root.is_dir():
@@ -131,7 +131,7 @@ class StoreScan:
         return sorted(found)
 
     def units(self, topic: str, queue_id: int) -> Iterator[QueueUnit]:
-        """The units of a queue up to the first that is not valid (store.md §5.8)."""
+        """Yield the units of a queue up to the first invalid one (store.md §5.8)."""
         directory = self.root / "consumequeue" / topic / str(queue_id)
         expected = None
         for path in segment_paths(directory):
@@ -148,7 +148,7 @@ class StoreScan:
             expected = segment.start + len(segment.view)
 
     def committed_end(self) -> int:
-        """Log offset behind what belongs into queues; very large where nobody says so, or all of it does."""
+        """Return the end of the committed entries in the log; very large in a plain store, or when it is unknown."""
         if self.member is None:
             return NOT_FRAMED
         place = (EntryCheckpoint(self.member).read().committed_index + 1) * ENTRY_UNIT.size
@@ -162,15 +162,15 @@ class StoreScan:
         return int(pos) if magic == MAGIC else NOT_FRAMED
 
     def index_headers(self) -> list[IndexHeader]:
-        """The headers of all index files, oldest first."""
+        """Return the headers of all index files, oldest first."""
         return read_index_headers(self.root)
 
     def log_bytes(self) -> int:
-        """How many bytes the commit log's files have."""
+        """Return the total size of the commit log's files in bytes."""
         return sum(len(segment.view) for segment in self.segments())
 
     def topics(self) -> frozenset[str] | None:
-        """The topics the broker has configured; None when it left no readable file about them."""
+        """Return the topics configured at the broker; None without a readable file."""
         try:
             table = json.loads((self.root / "config" / "topics.json").read_bytes())["topicConfigTable"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -178,10 +178,10 @@ class StoreScan:
         return frozenset(table)
 
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint; zeros when there is none.
+        """Return the checkpoint; zeros without one.
 
         Raises:
-            StoreUnreadable: the file is none.
+            StoreUnreadable: the file is invalid.
         """
         checkpoint = Checkpoint(self.root / "checkpoint")
         if problems := checkpoint.load():
@@ -189,7 +189,7 @@ class StoreScan:
         return checkpoint
 
     def checkpoint_time(self) -> int:
-        """Up to when everything stored is known to be on disk, queues included, ms; 0 when nobody knows."""
+        """Return the store time, ms, up to which all records and units are on disk; 0 when it is unknown."""
         try:
             return self.checkpoint().min_timestamp
         except StoreUnreadable:
@@ -197,7 +197,7 @@ class StoreScan:
 
 
 def log_directories(root: Path) -> list[Path]:
-    """Directories of commit-log segments below a store's root.
+    """Return the directories of commit-log segments below a store's root.
 
     Raises:
         StoreUnreadable: as `member_folder`.
@@ -207,10 +207,10 @@ def log_directories(root: Path) -> list[Path]:
 
 
 def member_folder(root: Path) -> Path | None:
-    """Folder of the member of a DLedger group that has a store; None in a plain store.
+    """Return the folder of the DLedger group's member that owns a store; None in a plain store.
 
     Raises:
-        StoreUnreadable: several members have it.
+        StoreUnreadable: several members own it.
     """
     found = sorted(path for path in root.glob("dledger-*") if segment_paths(path / "data"))
     if len(found) > 1:

@@ -1,1 +1,1 @@
-"""Consume queues: from a queue offset to the place in the log, one unit a message or one a batch."""
+"""Consume queues, which map queue offsets to log offsets, with one unit a message or one a batch."""

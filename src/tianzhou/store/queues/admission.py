@@ -1,4 +1,4 @@
-"""Which messages are refused, and in what words: limit, value, remedy (store.md §3.3, §4.1)."""
+"""The rejection of messages that cannot be stored, with limit, value and remedy (store.md §3.3, §4.1)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tianzhou.wire.properties import get_property
 
 
 def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL, limit: str = "") -> PutResult:
-    """The answer to a message that will never be stored as it is.
+    """Return the answer to a message that can never be stored in its present form.
 
     Args:
         record: the message.
         text: what is wrong with it, and the remedy.
         status: of the answer.
-        limit: name of the limit of `tianzhou.limits` that is exceeded; empty where it is none.
+        limit: name of the exceeded limit of `tianzhou.limits`; empty when no limit is exceeded.
     """
     return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}", limit=limit)
 
 
 def refuse_reserved(record: NewRecord) -> PutResult | None:
-    """Return the refusal of a message that would pass for an entry of the group itself; None for every other message.
+    """Return the refusal of a message in the form of the group's own entries; None for every other message.
 
     Prepared records of this topic open terms and hold changes of tables (docs/adr/0024). A client can set the
     transaction bits of `sysFlag`, and every property.
@@ -37,7 +37,7 @@ def refuse_reserved(record: NewRecord) -> PutResult | None:
 
 
 def refuse_place(record: NewRecord) -> PutResult | None:
-    """The refusal of a queue that cannot exist, given the first message for it; None when it can."""
+    """Return the refusal of a queue that cannot exist, for its first message; None when it can."""
     topic, queue_id = record.topic, record.queue_id
     length = len(topic.encode("utf-8", "surrogatepass"))
     limit = LONGEST_GROUP if topic.startswith(names.RETRY_PREFIX) else LONGEST_TOPIC
@@ -53,7 +53,7 @@ def refuse_place(record: NewRecord) -> PutResult | None:
 
 
 def refuse_message(record: NewRecord, max_body: int) -> PutResult:
-    """The refusal of a message whose body or properties are too long."""
+    """Return the refusal of a message whose body or properties are too long."""
     if len(record.body) > max_body:
         text = f"the body is {len(record.body)} bytes, maxMessageSize is {max_body}; send less or raise it"
         return illegal(record, text, limit=BODY_BYTES.name)
@@ -65,11 +65,11 @@ def refuse_message(record: NewRecord, max_body: int) -> PutResult:
 
 
 def refuse_inner_batch(record: NewRecord, *, batched: bool) -> PutResult | None:
-    """The refusal of a batch that is to be one record; None when it may be stored (store.md §4.1, §16.2).
+    """Return the refusal of a batch to store as one record; None when it may be stored (store.md §4.1, §16.2).
 
     Args:
         record: with the whole batch as its body.
-        batched: the queue is of type BatchCQ.
+        batched: whether the queue is of type BatchCQ.
     """
     if not batched:
         text = f"sysFlag {record.sys_flag:#x} says inner batch (0x80), the topic's queue type is not BatchCQ"
@@ -83,7 +83,7 @@ def refuse_inner_batch(record: NewRecord, *, batched: bool) -> PutResult | None:
 
 
 def inner_count(properties: bytes) -> int | None:
-    """How many messages an inner batch holds by its property; None when it does not say."""
+    """Return the number of messages of an inner batch by its property; None without a valid one."""
     text = get_property(properties, names.INNER_NUM) or ""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MAX_BATCH:
         return None
@@ -91,12 +91,12 @@ def inner_count(properties: bytes) -> int | None:
 
 
 def refuse_multi_dispatch(record: NewRecord, queue: tuple[str, int], *, batched: bool) -> PutResult | None:
-    """The refusal of a message that is to be found in a further queue too; None when it can be (store.md §7).
+    """Return the refusal of a message that names a further queue; None when it can be stored (store.md §7).
 
     Args:
         record: the message.
         queue: name and number of the further queue.
-        batched: that queue is of type BatchCQ.
+        batched: whether that queue is of type BatchCQ.
     """
     named = f"INNER_MULTI_DISPATCH names queue {queue[0]!r}"
     if refuse_place(NewRecord(*queue, b"", b"")) is not None:
@@ -107,11 +107,11 @@ def refuse_multi_dispatch(record: NewRecord, queue: tuple[str, int], *, batched:
 
 
 def refuse_batch(record: NewRecord, members: int, total: int, max_body: int) -> PutResult | None:
-    """The refusal of a batch as a whole; None when it may be stored.
+    """Return the refusal of a whole batch; None when it may be stored.
 
     Args:
-        record: what the members have in common.
-        members: how many there are.
+        record: the common fields of the members.
+        members: number of messages.
         total: bytes of their bodies.
         max_body: `maxMessageSize`.
     """

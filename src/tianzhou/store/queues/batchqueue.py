@@ -1,4 +1,4 @@
-"""Queues of type BatchCQ: a 46-byte unit per record, which may stand for several messages (store.md §6)."""
+"""Queues of type BatchCQ, with a 46-byte unit per record, which may hold several messages (store.md §6)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class BatchUnit(NamedTuple):
     """One unit.
 
     Attributes:
-        physical_offset: where the record begins in the commit log.
-        size: of the record.
-        tags_code: code of the record's tag; inner batches have none.
+        physical_offset: log offset of the record.
+        size: bytes of the record.
+        tags_code: code of the record's tag; 0 without one, as for inner batches.
         store_timestamp: ms.
         base: queue offset of its first message.
-        messages: how many are in the record.
+        messages: number of messages in the record.
     """
 
     physical_offset: int
@@ -48,17 +48,17 @@ class BatchUnit(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Queue offset behind its last message."""
+        """Queue offset after its last message."""
         return self.base + self.messages
 
     @property
     def valid(self) -> bool:
-        """Whether this is a unit, and not what was never written (store.md §6)."""
+        """Whether this is a written unit (store.md §6)."""
         return self.physical_offset >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
 
 
 def unit_of(entry: LogEntry) -> BatchUnit:
-    """The unit of a record, by its properties; no `valid` one when these were changed into what is no number."""
+    """Return the unit of a record, by its properties; not a `valid` one when a damaged property is no number."""
     base = _number(get_property(entry.properties, names.INNER_BASE), entry.queue_offset, (1 << 63) - 1)
     count = _number(get_property(entry.properties, names.INNER_NUM), 1, (1 << 15) - 1)
     tags = tags_code(get_property(entry.properties, names.TAGS))
@@ -73,15 +73,14 @@ def _number(text: str | None, missing: int, most: int) -> int:
 
 
 def unit_at(view: memoryview, position: int) -> BatchUnit:
-    """The unit at a position of a segment."""
+    """Return the unit at a position of a segment."""
     return BatchUnit._make(BATCH_UNIT.unpack_from(view, position)[:6])
 
 
 class BatchQueue(ConsumeQueue):
-    """A queue whose units say themselves which queue offsets they cover.
+    """A queue whose units contain the queue offsets that they cover.
 
-    Its folder is `batchconsumequeue/<topic>/<queueId>`, its segments have a multiple of 46 bytes.
-
+    Its folder is `batchconsumequeue/<topic>/<queueId>`, and the size of its segments is a multiple of 46 bytes.
     """
 
     unit_size: ClassVar[int] = BATCH_UNIT_SIZE
@@ -91,18 +90,18 @@ class BatchQueue(ConsumeQueue):
 
     @property
     def end(self) -> int:
-        """Byte position behind the last unit."""
+        """Byte position after the last unit."""
         return self._end
 
     def expect(self, queue_offset: int, count: int) -> None:
-        """Announce how many messages the record put next at `queue_offset` holds; without it, it is one."""
+        """Set the number of messages of the next record, put at `queue_offset`; the default is one."""
         self._counts[queue_offset] = count
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int, store_timestamp: int = 0) -> bool:
-        """Add the unit of a record, whose first message has the queue offset; as `ConsumeQueue.put`.
+        """Add the unit of a record, whose first message has the queue offset; see `ConsumeQueue.put`.
 
         Raises:
-            OSError: no segment can be made, or the disk is full.
+            OSError: no segment can be created, or the disk is full.
         """
         count = self._counts.get(queue_offset, 1)
         if physical_offset + size <= self.max_physical:
@@ -120,7 +119,7 @@ class BatchQueue(ConsumeQueue):
                 )
                 self._counts.pop(queue_offset, None)
                 return False
-            # The topic was deleted and made again since.
+            # The topic was deleted and created again since.
             self.reset()
         if not self.files.segments:
             self.min_offset = queue_offset
@@ -149,7 +148,7 @@ class BatchQueue(ConsumeQueue):
     def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
         def right(number: int) -> bool:
             unit = unit_at(segment.view, number * BATCH_UNIT_SIZE)
-            # One that cannot be, but is not what was never written either, was changed on the disk.
+            # An impossible unit that is not all zeros is a damaged one, not an unwritten one.
             return unit.physical_offset < limit and any(unit)
 
         count = first_wrong(segment.written() // BATCH_UNIT_SIZE, right)
@@ -173,11 +172,11 @@ class BatchQueue(ConsumeQueue):
     def _forget(self) -> None:
         super()._forget()
         self._end = 0
-        # Messages of the batches that have been stored and are not dispatched yet, by queue offset.
+        # Message counts, by queue offset, of stored batches that are not dispatched yet.
         self._counts: dict[int, int] = {}
 
     def correct_steps(self, smallest_physical: int) -> Steps[None]:
-        """As `correct_min_offset`."""
+        """Move the min offset in steps; see `correct_min_offset`."""
         low, high = self.numbers()
         if low == high:
             return
@@ -188,17 +187,17 @@ class BatchQueue(ConsumeQueue):
             self.min_offset = end if unit is None else self._base_at(number)
 
     def _first_there_steps(self, low: int, high: int, smallest_physical: int) -> Steps[int]:
-        """Number of the first unit that points at or behind a place of the log; see `_first_steps`."""
+        """Return the number of the first unit that points at or after a log offset; see `_first_steps`."""
 
         def is_there(unit: BatchUnit) -> bool:
             return unit.physical_offset >= smallest_physical
 
         first = yield from self.entry_steps(low)
         if first is not None and (is_there(first) or first.physical_offset < 0):
-            return low  # or damaged, which whoever reads finds out
+            return low  # A damaged unit counts too; a read of it will detect the damage.
         number = yield from self._first_steps(low, high, is_there)
         while number - low >= _BEFORE:
-            # Places grow along a queue: one that was changed on the disk may have led astray.
+            # Log offsets grow along a queue. A damaged unit may have misled the search, so check an earlier unit.
             unit = yield from self.entry_steps(number - _BEFORE)
             if unit is None or not is_there(unit):
                 break
@@ -206,7 +205,7 @@ class BatchQueue(ConsumeQueue):
         return number
 
     def _base_at(self, number: int) -> int:
-        """First queue offset of a unit; not a larger one when it, or one of the next, was changed on the disk."""
+        """Return the first queue offset of a unit; a safe lower one when the unit, or one of the next, is damaged."""
         unit = self.entry(number)
         end = min(number + 1 + _NEXT, self._end // BATCH_UNIT_SIZE)
         bases = [self.entry(behind).base for behind in range(number + 1, end)]
@@ -214,24 +213,24 @@ class BatchQueue(ConsumeQueue):
             return unit.base
         return max(0, min(unit.base, min(bases) - _NEXT * MAX_BATCH))
 
-    # looking up
+    # look-ups
 
     def numbers(self) -> tuple[int, int]:
-        """Numbers of the first unit in the files and of the one behind the last."""
+        """Return the numbers of the first unit in the files and of the one after the last."""
         segments = self.files.segments
         if not segments:
             return 0, 0
         return segments[0].start // BATCH_UNIT_SIZE, self._end // BATCH_UNIT_SIZE
 
     def entry(self, number: int) -> BatchUnit:
-        """The unit of a number that the files have."""
+        """Return the unit of a number that the files contain."""
         position = number * BATCH_UNIT_SIZE
         segment = self.files.find(position)
         assert segment is not None
         return unit_at(segment.view, position - segment.start)
 
     def entry_steps(self, number: int) -> Steps[BatchUnit | None]:
-        """The unit of a number; None when its file is gone."""
+        """Return the unit of a number; None when its file is gone."""
         position = number * BATCH_UNIT_SIZE
         segment = self.files.find(position)
         if segment is None or position >= self._end:
@@ -242,14 +241,14 @@ class BatchQueue(ConsumeQueue):
         return unit_at(view, 0)
 
     def _first_steps(self, low: int, high: int, holds: Callable[[BatchUnit], bool]) -> Steps[int]:
-        """The first of the units from `low` to `high` for which something holds that then holds for all further ones.
+        """Return the first unit number from `low` to `high` for which a monotonic condition holds; else `high`.
 
-        `high` when it holds for none.
+        The condition must hold for all units after the first one for which it holds.
         """
         while low < high:
             middle = (low + high) // 2
             unit = yield from self.entry_steps(middle)
-            # One whose file went meanwhile lies before all that are left.
+            # A unit whose file has expired meanwhile lies before all remaining ones.
             if unit is not None and holds(unit):
                 high = middle
             else:
@@ -257,18 +256,18 @@ class BatchQueue(ConsumeQueue):
         return low
 
     def find(self, queue_offset: int) -> int:
-        """Number of the unit that holds `queue_offset`, or of the next one; see `spans`."""
+        """Return the number of the unit that contains `queue_offset`, or of the next one; see `spans`."""
         return at_once(self.find_steps(queue_offset))
 
     def find_steps(self, queue_offset: int) -> Steps[int]:
-        """As `find`."""
+        """Find a unit in steps; see `find`."""
         low, high = self.numbers()
-        # Every unit covers an offset at least, so that what was added last is found among what was added last.
+        # Every unit covers at least one offset, so a recent offset is among the last units.
         low = max(low, high - max(self.max_offset - queue_offset, 0))
         return (yield from self._first_steps(low, high, lambda unit: unit.end > queue_offset))
 
     def spans(self, number: int) -> Iterator[Range]:
-        """Where the units from a number on are, file by file."""
+        """Yield the byte ranges of the units from a number on, file by file."""
         while True:
             position = number * BATCH_UNIT_SIZE
             segment = self.files.find(position)
@@ -278,7 +277,7 @@ class BatchQueue(ConsumeQueue):
             number = segment.end // BATCH_UNIT_SIZE
 
     def unit_steps(self, queue_offset: int) -> Steps[tuple[int, int, int] | None]:
-        """As `unit`."""
+        """Return the fields of `unit`, in steps."""
         if not 0 <= queue_offset < self.max_offset:
             return None
         number = yield from self.find_steps(queue_offset)
@@ -286,19 +285,19 @@ class BatchQueue(ConsumeQueue):
         return None if unit is None or unit.base > queue_offset else unit[:3]
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """Commit-log offset, size and tags code of the record that holds a queue offset; None when none does."""
+        """Return log offset, size and tags code of the record that contains a queue offset; None without one."""
         return at_once(self.unit_steps(queue_offset))
 
     def time_steps(self, timestamp: int, *, upper: bool) -> Steps[int]:
-        """First queue offset of the record that belongs to a store time (store.md §14.2).
+        """Return the first queue offset of the record for a store time (store.md §14.2).
 
         Args:
             timestamp: ms.
-            upper: the last record stored at or before the time; otherwise the first stored at or after it.
+            upper: whether to find the last record stored at or before the time; otherwise the first at or after it.
 
         Returns:
-            Between the queue's min and max. A time behind all records gives the last one, as RocketMQ does for
-            queues of this type.
+            Between the queue's min and max. A time after all records gives the last one, as RocketMQ does for queues of
+            this type.
         """
         low, high = self.numbers()
         low = yield from self._first_steps(low, high, lambda unit: unit.base >= self.min_offset)

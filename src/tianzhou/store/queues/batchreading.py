@@ -1,4 +1,4 @@
-"""Reading queues of type BatchCQ: as `reading`, with units that may stand for several messages (store.md §14.1)."""
+"""Reads of queues of type BatchCQ, as in `reading`, with units of several messages (store.md §14.1)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tianzhou.store.queues.strays import StrayUnit, StrayUnits
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 
 
-def read_batch_queue(  # noqa: C901 - one unit after the other, each with its own ways to be passed over
+def read_batch_queue(  # noqa: C901 - one unit after the other, each with its own reasons to skip it
     log: CommitLog, queue: BatchQueue, limits: ReadLimits, request: ReadRequest, strays: StrayUnits | None = None
 ) -> GetResult:
-    """Records that hold the queue offsets from one on; the first record may begin before it, and is never too much.
+    """Return records from a queue offset on. The first one may begin before the offset, and ignores the limits.
 
     Args:
         log: the commit log.
-        queue: the one of the request.
+        queue: the queue of the request.
         limits: of one read.
-        request: what is wanted.
+        request: the request.
         strays: as of `read_queue`.
 
     Raises:
@@ -96,7 +96,7 @@ def read_batch_queue(  # noqa: C901 - one unit after the other, each with its ow
 
 
 def _is_full(most: GatherLimits, count: int, size: int, near: bool) -> bool:
-    """Whether nothing more fits: `count` messages are found, and with the next one they would have a size."""
+    """Whether the result is full: it has `count` messages, and would have `size` bytes with the next one."""
     most_count, most_bytes = (
         (most.count_in_memory, most.bytes_in_memory) if near else (most.count_on_disk, most.bytes_on_disk)
     )
@@ -104,10 +104,10 @@ def _is_full(most: GatherLimits, count: int, size: int, near: bool) -> bool:
 
 
 def _refuse(log: CommitLog, queue: BatchQueue, number: int, strays: StrayUnits | None) -> None:
-    """Look at a unit that seems to lead elsewhere.
+    """Check a unit that seems to point to a wrong record.
 
     Raises:
-        StrayUnit: it does, and nobody knows of it yet.
+        StrayUnit: it points to a wrong record and was not reported yet.
     """
     if strays is not None and not strays.is_passed(queue, number) and judge_batch(log, queue, number) is Verdict.STRAY:
         raise StrayUnit(number)
@@ -116,10 +116,10 @@ def _refuse(log: CommitLog, queue: BatchQueue, number: int, strays: StrayUnits |
 def _refuse_stray_before(
     log: CommitLog, queue: BatchQueue, number: int, offset: int, strays: StrayUnits | None
 ) -> None:
-    """Look at the unit before the first one of a read, which the search by offsets may have gone by mistakenly.
+    """Check the unit before the first one of a read, which the search by offsets may have skipped by mistake.
 
     Raises:
-        StrayUnit: it leads elsewhere.
+        StrayUnit: it points to a wrong record.
     """
     first, end = queue.numbers()
     if number > first and (number >= end or queue.entry(number).base > offset or not queue.entry(number).valid):
@@ -131,7 +131,7 @@ def _is_of_other_tags(unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool
 
 
 def _record_of(log: CommitLog, unit: BatchUnit) -> memoryview | None:
-    """The record of a unit; None when it is deleted or damaged, or when the unit leads elsewhere."""
+    """Return the record of a unit; None when it is deleted or damaged, or when the unit points elsewhere."""
     if unit.physical_offset < log.min_offset:
         return None
     record = log.read(unit.physical_offset, unit.size)
@@ -141,7 +141,7 @@ def _record_of(log: CommitLog, unit: BatchUnit) -> memoryview | None:
 
 
 def _proved_record(log: CommitLog, queue: BatchQueue, unit: BatchUnit) -> memoryview | None:
-    """As `_record_of`, when the unit is the record's own and the record is whole."""
+    """Return the record as `_record_of`, when the unit matches the record and the record is whole."""
     record = _record_of(log, unit) if unit.valid else None
     segment = log.files.find(unit.physical_offset)
     if record is None or segment is None:
@@ -162,7 +162,7 @@ def _is_record(record: memoryview, unit: BatchUnit) -> bool:
 
 
 def _units(queue: BatchQueue, number: int, files: int) -> Iterator[tuple[int, BatchUnit | None]]:
-    """The units from a number on, of at most `files` files, with their numbers; None before each further file."""
+    """Yield the units from a number on, of at most `files` files, with their numbers; None before each further file."""
     for count, (segment, start, end) in enumerate(islice(queue.spans(number), files)):
         if count:
             yield number, None
@@ -174,6 +174,6 @@ def _units(queue: BatchQueue, number: int, files: int) -> Iterator[tuple[int, Ba
 def _wanted(record: memoryview, unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:
     if tag_codes is None or unit.tags_code in tag_codes:
         return True
-    # RocketMQ gives inner batches to nobody who asks for a tag, so that what is in them is lost to those; a
-    # consumer compares the tags of the messages itself.
+    # RocketMQ returns no inner batches to a pull with tags, so their messages are lost to such consumers. A consumer
+    # compares the tags of the messages itself.
     return bool(NUMBER.unpack_from(record, AT["sys_flag"])[0] & INNER_BATCH)

@@ -1,4 +1,4 @@
-"""The queue files: one 20-byte unit per message, in queue order (store.md §5)."""
+"""A consume queue: one 20-byte unit per message, in queue order (store.md §5)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _HOLE_BYTES: Final = 200 * UNIT_SIZE
 
 
 class ConsumeQueue(QueueCursor):
-    """One queue: its files, its next offset for puts, and what waits for its messages.
+    """One queue: its files, its next offset for puts, and the watermark of its messages.
 
-    A queue that has no message yet has no files.
+    A queue without messages has no files.
 
     Args:
         directory: `consumequeue/<topic>/<queueId>`.
@@ -43,23 +43,23 @@ class ConsumeQueue(QueueCursor):
         queue_id: number of the queue.
         segment_size: bytes of a segment file, a multiple of 20.
         version_2: store records of topics above 127 characters as version 2.
-        maps: counts the maps of its files, and may give them up; None to keep them all.
+        maps: counts the maps of its files, and may unmap some; None without a limit.
 
     Attributes:
         next_offset: queue offset of the next put (the topic-queue table of store.md §5.6).
-        max_offset: next queue offset that will be dispatched; what consumers may read up to.
-        min_offset: smallest queue offset whose record may still be there.
-        max_physical: end of the last dispatched record in the commit log; -1 when there is none.
-        arrived: follows `max_offset` when someone has asked for it.
-        dirty: has units that are not yet known to be on disk.
+        max_offset: next queue offset to dispatch; consumers may read the offsets below.
+        min_offset: smallest queue offset whose record may still exist.
+        max_physical: end of the last dispatched record in the commit log; -1 without one.
+        arrived: follows `max_offset` once a waiter has requested it.
+        dirty: has units that may not be on disk yet.
         log_file_size: bytes of a file of the commit log.
-        trusted_from: units of queue offsets from here on were written by this process, and have been in memory since.
+        trusted_from: units from this queue offset on were written by this process, and have stayed in memory since.
     """
 
     unit_size: ClassVar[int] = UNIT_SIZE
-    """Bytes of a unit. Whatever the kind of queue, a unit begins with offset, size and tags code of its record."""
+    """Bytes of a unit. In every kind of queue, a unit begins with offset, size and tags code of its record."""
     batched: ClassVar[bool] = False
-    """Whether a unit may stand for several queue offsets (store.md §6)."""
+    """Whether a unit may cover several queue offsets (store.md §6)."""
     extended: ClassVar[bool] = False
     """Whether a tags code may be an address in an extension file (store.md §5.5)."""
 
@@ -97,21 +97,21 @@ class ConsumeQueue(QueueCursor):
 
     @property
     def end(self) -> int:
-        """Byte position behind the last unit; segments are named by such positions."""
+        """Byte position after the last unit; segments are named by such positions."""
         return self.max_offset * UNIT_SIZE
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int, store_timestamp: int = 0) -> bool:
-        """Add the unit of a record; False when the queue has it already (store.md §5.4).
+        """Add the unit of a record; return False when the queue has it already (store.md §5.4).
 
         Args:
             queue_offset: the record's number in the queue.
-            physical_offset: where the record is in the commit log.
-            size: of the record.
+            physical_offset: log offset of the record.
+            size: bytes of the record.
             tags_code: code of its tag, or the time it is due (store.md §5.3).
-            store_timestamp: ms; not every kind of queue keeps it.
+            store_timestamp: ms; not every kind of queue stores it.
 
         Raises:
-            OSError: no segment can be made, or the disk is full.
+            OSError: no segment can be created, or the disk is full.
         """
         if queue_offset != self.max_offset or self._position + UNIT_SIZE > self._reserved:
             if physical_offset + size <= self.max_physical or not self._prepare(queue_offset, physical_offset, size):
@@ -128,7 +128,7 @@ class ConsumeQueue(QueueCursor):
         return True
 
     def _prepare(self, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Get ready to write the unit of `queue_offset`; False when it is to be ignored."""
+        """Prepare the write of the unit of `queue_offset`; return False when the unit must be ignored."""
         if queue_offset != self.max_offset or self._segment is None:
             if queue_offset < self.max_offset:
                 if queue_offset != 0:
@@ -141,7 +141,7 @@ class ConsumeQueue(QueueCursor):
                         queue_offset,
                     )
                     return False
-                # The topic was deleted and made again since: its earlier units are of another life.
+                # The topic was deleted and created again since, so its earlier units are obsolete.
                 self.reset()
             if self._segment is None and not self.files.segments:
                 self._begin(queue_offset, holes.before(physical_offset, size, self.log_file_size))
@@ -187,7 +187,7 @@ class ConsumeQueue(QueueCursor):
             assert segment is not None
         end = self._position + self.unit_size
         if end > self._reserved:
-            # A queue that has little gets a page, one that grows a few at a time.
+            # Reserve one page for a small queue, and a few at a time for one that grows.
             pages = -(-end // _PAGE) + min(self._position // _PAGE, _MORE_PAGES)
             upto = min(segment.size, pages * _PAGE)
             segment.reserve_range(self._reserved, upto)
@@ -203,18 +203,18 @@ class ConsumeQueue(QueueCursor):
         segment.writer = self
 
     def unmapped(self) -> None:
-        """The map of the file that is written to was given up; the next unit asks for it again."""
+        """Note that the current file was unmapped; the next unit maps it again."""
         self._map = None
         self._reserved = self._position
 
     def recover(self, limit: int = _NO_LIMIT, *, thorough: bool = True, proved: int = 0) -> None:
-        """Find the end of the valid units, and forget what is behind (store.md §5.8, §5.9).
+        """Find the end of the valid units, and drop later ones (store.md §5.8, §5.9).
 
         Args:
-            limit: units that point at or behind this commit-log offset are dropped as well.
-            thorough: look at every unit of the last segments. Otherwise the end is searched for, which relies on
-                the clean stop that filled the files without a hole.
-            proved: units of smaller queue offsets need not be looked at; the disk is known to have them.
+            limit: units that point at or after this commit-log offset are dropped as well.
+            thorough: check every unit of the last segments. Otherwise a search finds the end, which relies on a clean
+                stop without holes in the files.
+            proved: units of smaller queue offsets need no check, because the disk has them.
         """
         segments = self.files.segments
         if proved and thorough and self._recover_behind(proved, limit):
@@ -228,7 +228,7 @@ class ConsumeQueue(QueueCursor):
             if thorough:
                 valid, physical = self._walk(segment, limit)
             else:
-                # What was never written is not to be read ahead: 8 MiB of zeros for each page that is looked at.
+                # Do not read unwritten pages ahead: each checked page would read 8 MiB of zeros.
                 segment.advise(RANDOM)
                 valid, physical = self._search(segment, limit)
                 segment.advise(mmap.MADV_NORMAL)
@@ -240,7 +240,7 @@ class ConsumeQueue(QueueCursor):
         self._resume(end)
 
     def _recover_behind(self, proved: int, limit: int) -> bool:
-        """As `recover`, beginning at a queue offset; false when the unit before it is not what it has to be."""
+        """Recover from a queue offset on; return False when the unit before it is not as expected."""
         segment = None if self.batched else self.files.find((proved - 1) * UNIT_SIZE)
         if segment is None:
             return False
@@ -260,12 +260,12 @@ class ConsumeQueue(QueueCursor):
         return True
 
     def _walk(self, segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]:
-        """How many bytes of valid units a segment begins with, and the end of the last record they point to.
+        """Return the bytes of valid units at the begin of a segment, and the end of the last record of them.
 
         Args:
-            segment: where.
+            segment: the segment.
             limit: as in `recover`.
-            begin: a position before which there are nothing but valid ones.
+            begin: a position before which all units are valid.
         """
         valid = begin
         physical = -1
@@ -279,12 +279,12 @@ class ConsumeQueue(QueueCursor):
         return valid, physical
 
     def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
-        """As `_walk`, for a segment without a hole."""
+        """Return as `_walk`, for a segment without a hole."""
         view = segment.view
 
         def right(number: int) -> bool:
             offset, size, tags = UNIT.unpack_from(view, number * UNIT_SIZE)
-            # One that cannot be, but is not what was never written either, was changed on the disk.
+            # An impossible unit that is not all zeros is a damaged one, not an unwritten one.
             return bool(offset < limit and (offset or size or tags))
 
         count = first_wrong(segment.written() // UNIT_SIZE, right)
@@ -315,7 +315,7 @@ class ConsumeQueue(QueueCursor):
         self.trusted_from = self.max_offset
 
     def drop_from(self, queue_offset: int) -> None:
-        """Forget the units from a queue offset on."""
+        """Drop the units from a queue offset on."""
         self._resume(queue_offset * UNIT_SIZE)
         self.max_physical = -1
         number = self.max_offset - 1
@@ -333,18 +333,18 @@ class ConsumeQueue(QueueCursor):
             self.arrived.fall_back(0)
 
     def _forget(self) -> None:
-        """Be a queue without files and units."""
+        """Reset to a queue without files and units."""
         self._segment = None
         self._map = None
-        # Byte position in the current segment, and up to where its pages are known to be writable.
+        # Byte position in the current segment, and the end of its pages that are known to be writable.
         self._position = self._reserved = 0
         self.max_offset = self.min_offset = self.flushed = self.trusted_from = 0
         self.max_physical = -1
 
     def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
-        """Let go of the oldest segments that point to nothing the log still has (store.md §2.7).
+        """Retire the oldest segments, all of whose records have expired from the log (store.md §2.7).
 
-        The file that crosses the log's beginning stays: by it a start after a crash knows that nothing is missing.
+        The file across the log's beginning stays, so that a start after a crash finds no gap.
         """
         oldest, *further = self.files.segments or (None,)
         firsts = [-1]
@@ -361,18 +361,18 @@ class ConsumeQueue(QueueCursor):
         return [self.files.drop_first().retire() for _ in range(count)]
 
     def retire(self) -> list[RetiredSegment]:
-        """Drop all units, and leave removing the files to the caller; who waits for messages waits on."""
+        """Drop all units; the caller removes the files. Waiters for messages continue to wait."""
         retired = self.files.retire()
         self._forget()
         self.next_offset = 0
         return retired
 
     def correct_min_offset(self, smallest_physical: int) -> None:
-        """Move the min offset to the first unit that points at or behind `smallest_physical` (store.md §5.7)."""
+        """Move the min offset to the first unit that points at or after `smallest_physical` (store.md §5.7)."""
         at_once(self.correct_steps(smallest_physical))
 
     def correct_steps(self, smallest_physical: int) -> Steps[None]:
-        """As `correct_min_offset`."""
+        """Move the min offset in steps; see `correct_min_offset`."""
         segments = self.files.segments
         if not segments or self.min_offset >= self.max_offset:
             return
@@ -392,7 +392,7 @@ class ConsumeQueue(QueueCursor):
             else:
                 low = at + 1
             if low == high and low - first_low >= _BEFORE:
-                # Places grow along a queue: one that was changed on the disk may have led astray.
+                # Log offsets grow along a queue. A damaged unit may have misled the search, so check an earlier unit.
                 _, unit = yield from self._pointing_steps(low - _BEFORE, low - 1)
                 if unit is not None and unit[0] >= smallest_physical:
                     low, high = first_low, low - 1
@@ -417,7 +417,7 @@ class ConsumeQueue(QueueCursor):
         return at
 
     def doubt(self, physical: int) -> None:
-        """Count units that point at or behind a commit-log offset as not known to be on the disk."""
+        """Mark units that point at or after a commit-log offset as not flushed."""
         for segment in reversed(self.files.segments):
             if segment.start >= self.flushed:
                 continue
@@ -427,7 +427,7 @@ class ConsumeQueue(QueueCursor):
         self.dirty = True
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """Commit-log offset, size and tags code of one unit; None when the files do not hold it."""
+        """Return log offset, size and tags code of one unit; None when the files do not contain it."""
         position = queue_offset * UNIT_SIZE
         if not 0 <= queue_offset < self.max_offset:
             return None
@@ -438,7 +438,7 @@ class ConsumeQueue(QueueCursor):
         return unit
 
     def unit_steps(self, queue_offset: int) -> Steps[tuple[int, int, int] | None]:
-        """As `unit`."""
+        """Return the fields of `unit`, in steps."""
         position = queue_offset * UNIT_SIZE
         if not 0 <= queue_offset < self.max_offset:
             return None
@@ -452,7 +452,7 @@ class ConsumeQueue(QueueCursor):
         return found
 
     def _pointing_steps(self, queue_offset: int, end: int) -> Steps[tuple[int, tuple[int, int, int] | None]]:
-        """The first unit from `queue_offset` on, and before `end`, that is not blank, and its number."""
+        """Return the first unit from `queue_offset` to `end` that is no placeholder, after its number."""
         for at in range(queue_offset, end):
             unit = yield from self.unit_steps(at)
             if unit is not None and unit[:2] != (0, holes.BLANK_SIZE):
@@ -460,14 +460,14 @@ class ConsumeQueue(QueueCursor):
         return end, None
 
     def first_physical(self) -> int | None:
-        """Commit-log offset the files' first unit points to; None without units."""
+        """Return the log offset in the files' first unit; None without units."""
         segments = self.files.segments
         if not segments or self.end <= segments[0].start:
             return None
         return int(UNIT.unpack_from(segments[0].view, 0)[0])
 
     def unflushed(self) -> list[tuple[Segment, int, int]]:
-        """Segments with the byte ranges in them that the disk may not have yet."""
+        """Return segments with their byte ranges that may not be on the disk yet."""
         end = self.end
         ranges = []
         for segment in reversed(self.files.segments):
@@ -477,7 +477,7 @@ class ConsumeQueue(QueueCursor):
         return ranges
 
     def rewrite(self, number: int, units: Iterable[bytes]) -> None:
-        """Put other units in place of those that are there, from a number on, which is a queue offset in most queues.
+        """Overwrite existing units from a number on, which is a queue offset in most queues.
 
         Raises:
             OSError: a file cannot be mapped.
@@ -492,7 +492,7 @@ class ConsumeQueue(QueueCursor):
             position += self.unit_size
 
     def close(self) -> None:
-        """Let go of all maps."""
+        """Unmap all files."""
         self.files.close()
         self._map = None
         self._segment = None

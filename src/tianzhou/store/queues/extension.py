@@ -1,4 +1,4 @@
-"""Extension files of queues: what a unit has no room for, above all a filter's bitmap (store.md §5.5)."""
+"""Extension files of queues, for data that does not fit into a unit, above all a filter's bitmap (store.md §5.5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_UNIT: Final = 32_767
 _FIRST_ADDRESS: Final = -(1 << 63)
 _MAX_OFFSET: Final = EXTENSION_ADDRESS - _FIRST_ADDRESS
 ACCEPTED: Final = 1
-"""Takes the place of the tags code in units that `ExtendedQueue.judged` accepts."""
+"""Replaces the tags code in units that `ExtendedQueue.judged` accepts."""
 _KEPT_FREE: Final = 4
 _END: Final = struct.Struct(">h")
 _PAGE: Final = 4096
@@ -31,7 +31,7 @@ _PLAIN_UNITS: Final = 10_000
 
 
 class ExtensionUnit(NamedTuple):
-    """What a unit says: code of the tag, store time in ms, bitmap of the filters that match."""
+    """The content of a unit: code of the tag, store time in ms, bitmap of the matching filters."""
 
     tags_code: int
     store_timestamp: int
@@ -53,8 +53,8 @@ class Extension:
 
     Attributes:
         files: the segments.
-        end: byte position behind the last unit.
-        flushed: what the disk is known to have.
+        end: byte position after the last unit.
+        flushed: byte position up to which the files are on the disk.
     """
 
     __slots__ = ("_reserved", "end", "files", "flushed")
@@ -66,10 +66,10 @@ class Extension:
         self._reserved = 0
 
     def put(self, unit: ExtensionUnit) -> int | None:
-        """Add a unit and tell its address; None when it cannot be kept.
+        """Add a unit and return its address; None when it does not fit.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk refused the write.
         """
         size = HEAD.size + len(unit.bitmap)
         if size > min(MAX_UNIT, self.files.size - _KEPT_FREE) or self.end + size > _MAX_OFFSET:
@@ -98,7 +98,7 @@ class Extension:
             self._reserved = upto
 
     def get(self, address: int) -> ExtensionUnit | None:
-        """The unit at an address; None when there is none (any more)."""
+        """Return the unit at an address; None when there is none, or not any more."""
         position = address - _FIRST_ADDRESS
         segment = self.files.find(position)
         if segment is None or not is_address(address) or position + HEAD.size > min(self.end, segment.end):
@@ -110,17 +110,17 @@ class Extension:
         return ExtensionUnit(tags_code, store_timestamp, bytes(segment.view[at + HEAD.size : at + size]))
 
     def spans(self, first: int, last: int) -> Iterator[Range]:
-        """Where the units from one address to another are, file by file; all of the last but its bitmap."""
+        """Yield the byte ranges of the units between two addresses, file by file, without the last bitmap."""
         position, stop = first - _FIRST_ADDRESS, last - _FIRST_ADDRESS + HEAD.size
         while position < stop and (segment := self.files.find(position)) is not None:
             yield segment, position - segment.start, min(stop, segment.end) - segment.start
             position = segment.end
 
     def resume(self, newest: int | None) -> bool:
-        """Go on behind the unit at an address; everything later is gone.
+        """Continue after the unit at an address, and drop all later units.
 
         Args:
-            newest: the address; None when there is none.
+            newest: the address; None without one.
 
         Returns:
             Whether there is a unit at the address.
@@ -136,22 +136,22 @@ class Extension:
         return True
 
     def retire_before(self, oldest: int) -> list[RetiredSegment]:
-        """Let go of the files that end before the unit at an address."""
+        """Retire the files that end before the unit at an address."""
         retired = []
         while len(self.files.segments) > 1 and self.files.segments[0].end < oldest - _FIRST_ADDRESS:
             retired.append(self.files.drop_first().retire())
         return retired
 
     def retire(self) -> list[RetiredSegment]:
-        """Drop all units, and leave removing the files to the caller."""
+        """Drop all units; the caller removes the files."""
         retired = self.files.retire()
         self.end = self.flushed = self._reserved = 0
         return retired
 
     def unflushed(self) -> list[tuple[Segment, int, int]]:
-        """Segments with the byte ranges in them that the disk may not have yet; they count as flushed from now on.
+        """Return segments with their byte ranges that may not be on the disk yet, and mark them as flushed.
 
-        What fails to be flushed is not missed: the queue is rebuilt then.
+        A failed flush loses nothing, because the queue is rebuilt then.
         """
         flushed, self.flushed = self.flushed, self.end
         return [
@@ -166,7 +166,7 @@ class Extension:
         self.end = self.flushed = self._reserved = 0
 
     def close(self) -> None:
-        """Let go of all maps."""
+        """Unmap all files."""
         self.files.close()
 
 
@@ -176,12 +176,12 @@ class ExtendedQueue(ConsumeQueue):
     Args:
         place: directory, topic, number and segment size, as of `ConsumeQueue`.
         extension: its extension files.
-        bitmap: tells the filter bitmap of a record by topic, commit-log offset and size; empty without filters.
+        bitmap: returns the filter bitmap of a record by topic, commit-log offset and size; empty without filters.
         options: as of `ConsumeQueue`.
 
     Attributes:
         extension: the extension files.
-        lacks_extension: recovery found that units point to extension units that are not there.
+        lacks_extension: whether recovery found units that point to missing extension units.
     """
 
     extended: ClassVar[bool] = True
@@ -200,7 +200,7 @@ class ExtendedQueue(ConsumeQueue):
         """Add the unit of a record and its extension; see `ConsumeQueue.put`.
 
         Raises:
-            OSError: no segment can be made, or the disk is full.
+            OSError: no segment can be created, or the disk is full.
         """
         is_new = queue_offset >= self.max_offset or queue_offset == 0
         if is_new and physical_offset + size > self.max_physical:
@@ -213,13 +213,13 @@ class ExtendedQueue(ConsumeQueue):
         try:
             address = self.extension.put(ExtensionUnit(tags_code, store_timestamp, bitmap))
         except OSError as error:
-            # The message is found without it, too.
+            # The message can be read without its extension unit too.
             logger.warning("queue %s/%d: no extension unit can be written: %s", self.topic, self.queue_id, error)
             return tags_code
         return tags_code if address is None else address
 
     def resolved(self, units: memoryview) -> memoryview:
-        """Units with the codes of their tags in place of addresses; addresses that lead nowhere stay."""
+        """Return units with tags codes in place of addresses; addresses without an extension unit stay."""
         found = bytearray()
         for physical, size, tags in UNIT.iter_unpack(units):
             unit = self.extension.get(tags) if is_address(tags) else None
@@ -227,9 +227,9 @@ class ExtendedQueue(ConsumeQueue):
         return memoryview(found)
 
     def judged(self, units: memoryview, accept: Callable[[ExtensionUnit], bool]) -> memoryview:
-        """Units with 1 in place of addresses of extension units that are accepted, and 0 for the others.
+        """Return units with 1 in place of addresses of accepted extension units, and 0 for the others.
 
-        Units without an extension are accepted: nothing is known of their records.
+        Units without an extension are accepted, because their records are unknown.
         """
         found = bytearray()
         for physical, size, tags in UNIT.iter_unpack(units):
@@ -239,7 +239,7 @@ class ExtendedQueue(ConsumeQueue):
         return memoryview(found)
 
     def extensions(self, units: memoryview) -> Iterator[Range]:
-        """Where the extension units are that queue units lead to."""
+        """Yield the byte ranges of the extension units of queue units."""
         addresses = [tags for _, _, tags in UNIT.iter_unpack(units) if is_address(tags)]
         if addresses:
             yield from self.extension.spans(addresses[0], addresses[-1])
@@ -257,27 +257,27 @@ class ExtendedQueue(ConsumeQueue):
                     return tags
                 looked_at += 1
                 if looked_at > _PLAIN_UNITS and not self.extension.files.segments:
-                    # Extensions have only just been enabled.
+                    # Extensions were enabled only recently.
                     return None
         return None
 
     def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
-        """Let go of the oldest segments, as every queue does, and of extension files no longer pointed to."""
+        """Retire the oldest segments, as every queue does, and extension files without references."""
         retired = yield from super().expire_steps(smallest_physical)
-        # Of a queue whose messages have all expired, the newest unit tells where the next extension goes.
+        # When all messages of a queue have expired, the newest unit shows where the next extension unit goes.
         unit = yield from self.unit_steps(min(self.min_offset, self.max_offset - 1))
         if unit is not None and is_address(unit[2]):
             retired += self.extension.retire_before(unit[2])
         return retired
 
     def retire(self) -> list[RetiredSegment]:
-        """Drop all units, and leave removing the files of both kinds to the caller."""
+        """Drop all units; the caller removes the files of both kinds."""
         self.lacks_extension = False
         return self.extension.retire() + super().retire()
 
     def unflushed(self) -> list[tuple[Segment, int, int]]:
-        """Segments of both kinds, with the byte ranges in them that the disk may not have yet."""
-        # The address may only be on the disk when the unit it leads to is.
+        """Return segments of both kinds, with their byte ranges that may not be on the disk yet."""
+        # The disk may have an address only when it has the extension unit at that address.
         return self.extension.unflushed() + super().unflushed()
 
     def reset(self) -> None:
@@ -287,6 +287,6 @@ class ExtendedQueue(ConsumeQueue):
         self.lacks_extension = False
 
     def close(self) -> None:
-        """Let go of all maps."""
+        """Unmap all files."""
         super().close()
         self.extension.close()

@@ -1,4 +1,4 @@
-"""Whether a unit of a queue leads to the record that belongs there (store.md §3.5, §5, §6)."""
+"""The check whether a unit of a queue points to its record (store.md §3.5, §5, §6)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _NEAR: Final = 100
 
 
 class Verdict(Enum):
-    """What a unit turns out to be."""
+    """The result of the check of a unit."""
 
     SOUND = auto()
-    """It leads to its record, which is whole."""
+    """The unit points to its record, which is whole."""
     PASSED = auto()
-    """It keeps a place, or its record has expired or is known to be broken."""
+    """The unit is a placeholder, or its record has expired or is known to be broken."""
     STRAY = auto()
-    """It leads to nothing that could be given to anyone."""
+    """The unit points to no record that can be returned."""
 
 
 def whole_record(log: CommitLog, physical: int, size: int | None = None) -> LogEntry | None:
-    """The record that begins at a log offset, when it is whole and of that size; None otherwise."""
+    """Return the record at a log offset when it is whole and has that size; None otherwise."""
     segment = log.files.find(physical)
     if segment is None or physical >= log.end:
         return None
@@ -44,12 +44,12 @@ def whole_record(log: CommitLog, physical: int, size: int | None = None) -> LogE
 
 
 def belongs(entry: LogEntry, queue: ConsumeQueue, queue_offset: int) -> bool:
-    """Whether a record is the one of a queue offset, in its own queue or in one that it names (store.md §7)."""
+    """Whether a record has a queue offset, in its own queue or in a further one that it names (store.md §7)."""
     return offset_of(entry, queue) == queue_offset
 
 
 def offset_of(entry: LogEntry, queue: ConsumeQueue) -> int | None:
-    """Queue offset of a record in a queue; None when it is not in that one."""
+    """Return the queue offset of a record in a queue; None when it is not in that queue."""
     if entry.sys_flag & TRANSACTION_BITS in {PREPARED, ROLLBACK}:
         return None
     if (entry.topic, entry.queue_id) == (queue.topic, queue.queue_id):
@@ -59,18 +59,18 @@ def offset_of(entry: LogEntry, queue: ConsumeQueue) -> int | None:
 
 
 def is_known(damaged: Sequence[tuple[int, int]], offset: int) -> bool:
-    """Whether a log offset lies in one of the broken stretches, which are in order."""
+    """Whether a log offset is in one of the sorted broken stretches."""
     number = bisect_right(damaged, (offset, 1 << 63))
     return number > 0 and offset < damaged[number - 1][1]
 
 
 def is_passed(log: CommitLog, offset: int) -> bool:
-    """Whether a log offset lies in a broken stretch for which nobody needs to wait any more."""
+    """Whether a log offset is in a broken stretch that readers need not wait for any more."""
     return is_known(log.damaged, offset) and not is_known(log.awaited, offset)
 
 
 def judge(log: CommitLog, queue: ConsumeQueue, number: int) -> Verdict:
-    """What the unit of a number is; for queues whose units each stand for one queue offset."""
+    """Return the verdict on the unit of a number, for queues whose units each cover one queue offset."""
     unit = queue.unit(number)
     if unit is None or is_hole(*unit) or is_passed(log, unit[0]):
         return Verdict.PASSED
@@ -82,7 +82,7 @@ def judge(log: CommitLog, queue: ConsumeQueue, number: int) -> Verdict:
 
 
 def judge_batch(log: CommitLog, queue: BatchQueue, number: int) -> Verdict:
-    """What the unit of a number of a BatchCQ queue is."""
+    """Return the verdict on the unit of a number of a BatchCQ queue."""
     unit = queue.entry(number)
     if is_passed(log, unit.physical_offset) or 0 <= unit.physical_offset < log.min_offset:
         return Verdict.PASSED
@@ -93,7 +93,7 @@ def judge_batch(log: CommitLog, queue: BatchQueue, number: int) -> Verdict:
 
 
 def _has_expired(log: CommitLog, queue: ConsumeQueue, number: int) -> bool:
-    """Whether a unit that points before the log may do so: places grow along a queue."""
+    """Whether a unit may point before the log's begin, because log offsets grow along a queue."""
     before = queue.unit(number - 1)
     if before is not None and not is_hole(*before) and before[0] >= log.min_offset:
         return False
@@ -105,7 +105,7 @@ def _has_expired(log: CommitLog, queue: ConsumeQueue, number: int) -> bool:
 
 
 def is_like(log: CommitLog, queue: ConsumeQueue, number: int, physical: int, size: int) -> bool:
-    """Whether what stands where a unit leads was evidently its record, though it is not whole any more."""
+    """Whether the bytes at a unit's log offset evidently were its record, though it is not whole any more."""
     segment = log.files.find(physical)
     if segment is None or size < HEAD.size or physical + size > min(log.end, segment.end):
         return False

@@ -1,6 +1,6 @@
-"""Multi-dispatch: one record, units in further queues, among them light ones (`%LMQ%…`, store.md §7).
+"""Multi-dispatch: one record with units in further queues, among them light ones (`%LMQ%…`, store.md §7).
 
-Pure: which queues a record names, and the property that says at which offsets it is in them.
+Pure: the queues that a record names, and the property with its offsets in them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _NAMED: Final = names.INNER_MULTI_DISPATCH.encode()
 
 
 def is_light(topic: str) -> bool:
-    """Whether this is the name of a light queue."""
+    """Whether a topic name is that of a light queue."""
     return topic.startswith(PREFIX)
 
 
 def dispatched_queues(topic: str, queue_id: int, properties: bytes) -> list[tuple[str, int]]:
-    """Name and number of the further queues a record of `topic` is to be found in; each once.
+    """Return name and number of the further queues of a record of `topic`; each once.
 
-    Records of retry, schedule and system topics stay where they are until they are delivered.
+    Records of retry, schedule and system topics have none until they are delivered.
 
     Args:
         topic: as stored.
-        queue_id: of the record; ordinary names take it over.
+        queue_id: of the record; ordinary names use it too.
         properties: the property string.
     """
     if _NAMED not in properties or _stays(topic):
@@ -50,13 +50,13 @@ def _stays(topic: str) -> bool:
 
 
 def with_offsets(topic: str, queue_id: int, properties: bytes, offset_of: Callable[[str, int], int]) -> bytes:
-    """The property string with `INNER_MULTI_QUEUE_OFFSET`: an offset for every name listed, in their order.
+    """Return the property string with `INNER_MULTI_QUEUE_OFFSET`: an offset for every listed name, in their order.
 
     Args:
         topic: of the record; a list may name it, too.
         queue_id: of the record.
         properties: the property string, with `INNER_MULTI_DISPATCH`.
-        offset_of: the offset the record gets in a queue, by name and number.
+        offset_of: returns the record's offset in a queue, by name and number.
     """
     pairs = decode_properties(properties)
     listed = pairs[names.INNER_MULTI_DISPATCH].split(SEPARATOR)
@@ -66,7 +66,7 @@ def with_offsets(topic: str, queue_id: int, properties: bytes, offset_of: Callab
 
 
 def stored_places(topic: str, queue_id: int, properties: bytes) -> list[tuple[str, int, int]]:
-    """Where a stored record is besides its own queue: name, number and offset; nothing when the lists disagree."""
+    """Return name, number and offset of a stored record's further queues; empty when the lists disagree."""
     if _NAMED not in properties or _stays(topic):
         return []
     listed = (get_property(properties, names.INNER_MULTI_DISPATCH) or "").split(SEPARATOR)
@@ -82,7 +82,7 @@ def stored_places(topic: str, queue_id: int, properties: bytes) -> list[tuple[st
 
 
 def offset_in(light: str, properties: bytes) -> int | None:
-    """At which offset a stored record is in a light queue; None when its properties do not say.
+    """Return the offset of a stored record in a light queue; None when its properties have none.
 
     Args:
         light: the name of the light queue.

@@ -1,4 +1,4 @@
-"""Which kind of queue a topic has, and making it (store.md §5, §6, §7)."""
+"""The kinds of queues, and their creation (store.md §5, §6, §7)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ QueueTable = dict[str, dict[int, ConsumeQueue]]
 
 
 class QueueMaker:
-    """Makes queue objects of the kind that the topic asks for.
+    """Creates queue objects of the kind that the topic requires.
 
     Args:
         settings: folders and sizes.
-        log: where records are, for the filters that look at them.
-        maps: counts the maps of all queues, and gives up some when there are too many.
+        log: the commit log, for filters that read records.
+        maps: counts the maps of all queues, and unmaps some when there are too many.
 
     Attributes:
         batch_topics: topics of queue type BatchCQ.
         maps: the argument.
-        filter_bitmap: tells which filters match a record, given the topic and the record's bytes; None without
-            filters. Used for the extension units only.
+        filter_bitmap: returns the bitmap of the filters that match a record, by the topic and the record's bytes; None
+            without filters. Used for the extension units only.
     """
 
     def __init__(self, settings: StoreSettings, log: CommitLog, maps: QueueMaps | None = None) -> None:
@@ -48,10 +48,10 @@ class QueueMaker:
         self.filter_bitmap: Callable[[str, memoryview], bytes] | None = None
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue object for a topic and queue number, with no files yet.
+        """Return a queue object for a topic and queue number, without files yet.
 
         Raises:
-            StoreError: no folder can have the topic's name, whoever let it through.
+            StoreError: the topic's name cannot be a folder name.
         """
         settings = self._settings
         directory = queue_folder(settings.root, self._family(topic), topic, queue_id)
@@ -75,10 +75,10 @@ class QueueMaker:
         return BATCH_QUEUES if topic in self.batch_topics else QUEUES
 
     def folders(self, topic: str) -> list[Path]:
-        """All folders with files of a topic's queues, whether they are there or not.
+        """Return all folders for files of a topic's queues, existing or not.
 
         Raises:
-            StoreError: no folder can have the topic's name.
+            StoreError: the topic's name cannot be a folder name.
         """
         root = self._settings.root
         return [topic_folder(root, family, topic) for family in (self._family(topic), EXTENSIONS)]
@@ -86,7 +86,7 @@ class QueueMaker:
     def _bitmap(self, topic: str, physical_offset: int, size: int) -> bytes:
         if self.filter_bitmap is None:
             return b""
-        # Not `CommitLog.read`: the log's end is not known yet while it is being recovered.
+        # Not `CommitLog.read`, because the log's end is unknown during recovery.
         segment = self._log.files.find(physical_offset)
         if segment is None:
             return b""
@@ -95,7 +95,7 @@ class QueueMaker:
 
 
 def topic_folder(root: Path, family: str, topic: str) -> Path:
-    """Where a topic's queues have their folders; the only place where a name becomes a path.
+    """Return the folder of a topic's queues. This is the only function that makes a path from a topic name.
 
     Args:
         root: the store.
@@ -103,7 +103,7 @@ def topic_folder(root: Path, family: str, topic: str) -> Path:
         topic: any text.
 
     Raises:
-        StoreError: no folder can have the topic's name.
+        StoreError: the topic's name cannot be a folder name.
     """
     problem = folder_name_problem(topic)
     if problem is not None:
@@ -112,20 +112,20 @@ def topic_folder(root: Path, family: str, topic: str) -> Path:
 
 
 def queue_folder(root: Path, family: str, topic: str, queue_id: int) -> Path:
-    """Where a queue has its files; as `topic_folder`."""
+    """Return the folder of a queue's files; see `topic_folder`."""
     if queue_id < 0:
         raise StoreError(f"no folder can be of queue {queue_id}; queue ids begin at 0")
     return topic_folder(root, family, topic) / str(queue_id)
 
 
 def each_queue(queues: QueueTable) -> Iterator[ConsumeQueue]:
-    """All queues of a table."""
+    """Yield all queues of a table."""
     for of_topic in queues.values():
         yield from of_topic.values()
 
 
 def queue_of(queues: QueueTable, kinds: QueueMaker, topic: str, queue_id: int) -> ConsumeQueue:
-    """A queue of the table, made when it is not there yet."""
+    """Return a queue of the table; create it if it is missing."""
     queue = queues.get(topic, {}).get(queue_id)
     if queue is None:
         queue = kinds.make(topic, queue_id)
@@ -134,10 +134,10 @@ def queue_of(queues: QueueTable, kinds: QueueMaker, topic: str, queue_id: int) -
 
 
 def batch_topics_in(root: Path) -> set[str]:
-    """Topics that are of queue type BatchCQ by what lies in a store folder.
+    """Return the topics of queue type BatchCQ by the content of a store folder.
 
-    `topics.json` says so; of topics that it does not know, the queues do. The broker knows its topics only once the
-    folder is its own; recovery has to know before.
+    `topics.json` contains the type; topics that it does not contain have the type of their queue folders. Recovery
+    needs the types before the broker loads its topics, because the broker must own the folder first.
     """
     folder = root / BATCH_QUEUES
     found = {path.parts[-3] for path in folder.glob("*/*/*")} if folder.is_dir() else set()
@@ -149,7 +149,7 @@ def batch_topics_in(root: Path) -> set[str]:
         known.update({topic: config.get("attributes") for topic, config in configs.items()})
 
     try:
-        # Whoever needs the file itself will say what is wrong with it.
+        # The owner of the file reports its errors.
         JsonFile(root / "config" / "topics.json").load(take, silent=True)
     except TianzhouError:
         return present
@@ -157,5 +157,5 @@ def batch_topics_in(root: Path) -> set[str]:
 
 
 def is_batch_type(attributes: Any) -> bool:
-    """Whether a topic's attributes make its queues those of `BatchQueue`."""
+    """Whether a topic's attributes request queues of the kind `BatchQueue`."""
     return isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ"

@@ -1,4 +1,4 @@
-"""How much one read of a queue may look at and return (store.md §14.1)."""
+"""The limits of one read of a queue (store.md §14.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_MADE: Final = 256
 
 
 class ReadLimits:
-    """How much one read may look at and return.
+    """The limits of one read's scan and result.
 
     Args:
         settings: the limits.
@@ -35,7 +35,7 @@ class ReadLimits:
         self.settings_changed()
 
     def of(self, max_messages: int, max_bytes: int) -> GatherLimits:
-        """The limits of a read with these wishes of its own."""
+        """Return the limits of a read with its own maximum of messages and bytes."""
         made = self._made.get((max_messages, max_bytes))
         return self._make(max_messages, max_bytes) if made is None else made
 

@@ -1,4 +1,4 @@
-"""Reading a queue: what to return of it, and where a time is in it (store.md §14)."""
+"""Reads of a queue: the records to return, and the offset for a store time (store.md §14)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 
 _JUDGED: Final = frozenset((ACCEPTED,))
 _LIGHT: Final = 64
-"""Units of a light queue that one read looks at, as long as they have something to prove."""
+"""Number of units of a light queue that one read checks, while they need proof."""
 _BESIDE: Final = 8
-"""Messages that are tried behind one whose store time cannot be had."""
+"""Number of messages to try after one whose store time cannot be read."""
 
 
 def read_queue(
@@ -32,17 +32,17 @@ def read_queue(
     request: ReadRequest,
     strays: StrayUnits | None = None,
 ) -> GetResult:
-    """Records of a queue from an offset on (store.md §14.1).
+    """Return records of a queue from an offset on (store.md §14.1).
 
     Args:
         log: the commit log.
-        queue: the one of the request.
+        queue: the queue of the request.
         limits: of one read.
-        request: what is wanted.
-        strays: knows units about which nothing can be done; None when all that lead elsewhere are to be passed over.
+        request: the request.
+        strays: knows units that cannot be rebuilt; None to skip all units that point to a wrong record.
 
     Raises:
-        StrayUnit: one leads elsewhere than to a whole record, before anything that could be returned.
+        StrayUnit: a unit before the first returned record does not point to a whole record.
     """
     offset, accept, max_messages = request.offset, request.accept, request.max_messages
     low, high = queue.min_offset, queue.max_offset
@@ -71,7 +71,7 @@ def read_queue(
                 units, wanted = queue.judged(units, request.accept_unit), _JUDGED
         while True:
             proof = None
-            # What this process wrote, and what has not come back from the disk since, has nothing to prove.
+            # Units and records that this process wrote, and that have stayed in memory since, need no proof.
             if position < queue.trusted_from or not log.checked.undisturbed:
                 proof = proof_of(log, queue, position, units)
                 if proof is not None and is_light(queue.topic):
@@ -101,34 +101,34 @@ def read_queue(
 
 
 def proof_of(log: CommitLog, queue: ConsumeQueue, position: int, units: memoryview) -> Proof | None:
-    """What units from a queue offset on have to prove; None when this process wrote them and their records.
+    """Return the proof that units from a queue offset on need; None when this process wrote them and their records.
 
     Args:
         log: the commit log.
-        queue: the one of the units.
+        queue: the queue of the units.
         position: the queue offset of the first.
-        units: they, or the first of them.
+        units: the units, or the first of them.
     """
     checked = log.checked
     if position >= queue.trusted_from and units and UNIT.unpack_from(units)[0] >= checked.trusted_from:
         return None
-    # The records of a light queue are those of other queues.
+    # The records of a light queue have the topics of other queues.
     field = b"" if is_light(queue.topic) else queue.topic_field
     return Proof(field, queue.queue_id, position, checked.trusted_from, checked.bits)
 
 
 def is_damage_ahead(log: CommitLog, units: memoryview) -> bool:
-    """Whether any broken stretch of the log ends behind the place that the first of some units leads to."""
+    """Whether a broken stretch of the log ends after the log offset in the first unit."""
     return bool(log.damaged[-1][1] > UNIT.unpack_from(units)[0])
 
 
 def _leading(
     log: CommitLog, queue: ConsumeQueue, position: int, units: memoryview, strays: StrayUnits | None
 ) -> memoryview:
-    """The units of a light queue up to one that leads elsewhere: only properties of the records tell.
+    """Return the units of a light queue up to one that points elsewhere, which only the records' properties show.
 
     Raises:
-        StrayUnit: it is the first.
+        StrayUnit: the first unit points elsewhere.
     """
     count = min(len(units) // UNIT_SIZE, _LIGHT)
     for number in range(position, position + count):
@@ -147,21 +147,21 @@ def is_sound_after_all(
     proof: Proof | None,
     strays: StrayUnits | None,
 ) -> bool:
-    """Look at units of which one seemed to lead elsewhere.
+    """Check units, one of which seemed to point to a wrong record.
 
     Args:
         log: the commit log.
         queue: the queue.
         position: queue offset of the first of them.
-        scanned: how many they are; the last is the one, when something had to be proved.
-        proof: what had to be.
+        scanned: number of units; the last is the suspicious one, when a proof was needed.
+        proof: the proof that was needed.
         strays: as of `read_queue`.
 
     Returns:
-        Whether it leads to a record that belongs to the queue, though not as records of a queue mostly do.
+        Whether it points to a record that belongs to the queue, though not in the usual form of a queue's records.
 
     Raises:
-        StrayUnit: it does lead elsewhere, and nobody knows of it yet.
+        StrayUnit: it points to a wrong record and was not reported yet.
     """
     first = position if proof is None else position + scanned - 1
     for number in range(first, position + scanned):
@@ -174,7 +174,7 @@ def is_sound_after_all(
 
 
 def outside_queue(offset: int, low: int, high: int) -> GetResult:
-    """The answer to a read at an offset that the queue, which goes from `low` to `high`, does not have."""
+    """Return the answer to a read at an offset outside of the queue, whose bounds are `low` and `high`."""
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
     if offset < low:
@@ -191,13 +191,13 @@ def _both(
 
 
 def offset_steps(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: bool) -> Steps[int]:
-    """The queue offset that belongs to a store time (store.md §14.2).
+    """Return the queue offset for a store time (store.md §14.2).
 
     Args:
         log: the commit log.
         queue: the queue.
         timestamp: ms.
-        upper: the last message stored at or before the time; otherwise the first stored at or after it.
+        upper: whether to find the last message stored at or before the time; otherwise the first at or after it.
 
     Returns:
         An offset between the queue's min and max; max when every message is older and `upper` is not set.
@@ -222,6 +222,6 @@ def offset_steps(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: 
 
 
 def time_steps(log: CommitLog, queue: ConsumeQueue, offset: int) -> Steps[int]:
-    """Store time of a queue offset's message, ms; -1 when the message is not there."""
+    """Return the store time of a queue offset's message, ms; -1 when the message does not exist."""
     unit = yield from queue.unit_steps(offset)
     return -1 if unit is None else (yield from log.time_steps(unit[0], unit[1]))

@@ -1,8 +1,8 @@
-"""Units of a queue that lead elsewhere than to their record, rebuilt from the log (store.md §5.8).
+"""The repair of queue units that do not point to their record, from the log (store.md §5.8).
 
-A bit that flips on the disk leaves a unit that points into the middle of nowhere, and a message that nobody would be
-given. Whoever reads a queue notices. The record is where the unit would lead but for one bit, or in the log between
-those of the units beside it, where it is looked for; or the unit is right, and the record is what has changed.
+A bit that flips on the disk leaves a unit with a wrong log offset, and a message that no consumer would get. A reader
+of the queue detects the unit. The record is at the unit's log offset with one bit changed, or in the log between the
+records of the neighbouring units, where this module searches for it. Or the unit is right, and the record is damaged.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Found = dict[int, LogEntry]
 
 
 class StrayUnit(Exception):
-    """A unit leads elsewhere.
+    """The error of a unit that does not point to its record.
 
     Attributes:
-        number: which one; in queues that are no BatchCQ ones, its queue offset.
+        number: number of the unit; in queues other than BatchCQ ones, its queue offset.
     """
 
     def __init__(self, number: int) -> None:
@@ -52,15 +52,15 @@ class StrayUnit(Exception):
 
 
 class StrayUnits:
-    """Rebuilds units that lead elsewhere.
+    """Rebuilds units that do not point to their record.
 
     Args:
         log: the commit log.
-        cold: fetches what of it has left the memory.
+        cold: fetches pages of the log that have left the memory.
         delays: of the delay levels, ms.
-        find: a queue by topic and number; None when there is none.
-        changed: called with a queue with units that the disk does not have yet.
-        broken: called with start and end of a record that is not whole any more, and what is wrong, in words.
+        find: returns a queue by topic and number; None without one.
+        changed: called with a queue whose units must be flushed.
+        broken: called with start and end of a broken record, and the reason.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class StrayUnits:
         self._at_work: dict[ConsumeQueue, asyncio.Task[None]] = {}
 
     async def mend(self, queue: ConsumeQueue, number: int) -> bool:
-        """Rebuild a stray unit with those beside it; the loop goes on meanwhile.
+        """Rebuild a stray unit with its stray neighbours; the event loop runs meanwhile.
 
         Returns:
             Whether the queue could be written.
@@ -96,7 +96,7 @@ class StrayUnits:
             work = self._cold.follow(self._mend_steps(queue, number))
             task = self._at_work[queue] = start_owned(work, "store", name="store-strays")
             task.add_done_callback(lambda _: self._at_work.pop(queue, None))
-        # One reader who goes must not end it for the others.
+        # A reader that disconnects must not cancel the repair for the others.
         try:
             await asyncio.shield(task)
         except OSError as error:
@@ -105,7 +105,7 @@ class StrayUnits:
         return True
 
     def mend_now(self, queue: ConsumeQueue, number: int) -> bool:
-        """As `mend`, if it does not take long; whether it was done."""
+        """Rebuild as `mend`, if that is fast; return whether it was done."""
         try:
             begin, end = self._span(queue, *self._stretch(queue, number))
             if end - begin > _FEW_BYTES:
@@ -117,16 +117,16 @@ class StrayUnits:
         return True
 
     def is_passed(self, queue: ConsumeQueue, number: int) -> bool:
-        """Whether nothing can be done about a unit, as was found out before."""
+        """Whether a unit is known to be beyond repair."""
         return bool(self._passed) and self._passed.get((queue.topic, queue.queue_id, number)) == _unit(queue, number)
 
     def place(self, queue: ConsumeQueue, number: int) -> int | None:
-        """Log offset that a unit leads to; None when there is no such unit."""
+        """Return the log offset in a unit; None when there is no such unit."""
         unit = _unit(queue, number)
         return None if unit is None else unit[0]
 
     def put_back(self, entries: list[LogEntry]) -> None:
-        """Make units for records that are whole again, where their queues have nothing but their places."""
+        """Write units for repaired records, where their queues have placeholders."""
         for entry in entries:
             queue = self._find_queue(entry.topic, entry.queue_id)
             number = None if queue is None or queue.batched else offset_of(entry, queue)
@@ -138,20 +138,20 @@ class StrayUnits:
                 self._changed(queue)
 
     def close(self) -> None:
-        """Give up what is being rebuilt; the next reader notices again."""
+        """Cancel the repairs; the next reader detects the units again."""
         for task in self._at_work.values():
             task.cancel()
 
-    # what a unit leads to
+    # records of units
 
     def _belongs(self, queue: ConsumeQueue, number: int) -> bool:
-        """Whether a unit leads to its record, and that one is whole."""
+        """Whether a unit points to its record, and the record is whole."""
         unit = _unit(queue, number)
         entry = None if unit is None else whole_record(self._log, unit[0], unit[1])
         return entry is not None and self._fits(queue, number, entry, exactly=True)
 
     def _fits(self, queue: ConsumeQueue, number: int, entry: LogEntry, *, exactly: bool = False) -> bool:
-        """Whether a record is the one of a unit; `exactly`, whether its unit says just that."""
+        """Whether a record can be that of a unit; `exactly`, whether the unit equals the record's."""
         offset = offset_of(entry, queue)
         if not isinstance(queue, BatchQueue) or offset is None:
             return offset == number
@@ -168,11 +168,11 @@ class StrayUnits:
         return unit is None or (not queue.batched and holes.is_hole(*unit))
 
     def _bounds(self, queue: ConsumeQueue) -> tuple[int, int]:
-        """Numbers of the first unit, and of the one behind the last."""
+        """Return the numbers of the first unit, and of the one after the last."""
         return queue.numbers() if isinstance(queue, BatchQueue) else (queue.min_offset, queue.max_offset)
 
     def _stretch(self, queue: ConsumeQueue, number: int) -> tuple[int, int]:
-        """The stray units around one, some of them if they are many: the first, and the one behind the last."""
+        """Return the range of stray units around one, of limited length: the first, and the one after the last."""
         low, high = self._bounds(queue)
         low, high = max(low, number - _NEIGHBOURS), min(high, number + _NEIGHBOURS)
         first, last = number, number + 1
@@ -183,7 +183,7 @@ class StrayUnits:
         return first, last
 
     def _span(self, queue: ConsumeQueue, first: int, last: int) -> tuple[int, int]:
-        """Where in the log their records are: behind that of a unit before, before that of a unit behind."""
+        """Return the log range of their records, between the records of the neighbouring sound units."""
         low, high = self._bounds(queue)
         begin, end = max(self._log.min_offset, 0), self._log.end
         for number in _ever_farther(first - 1, -1, low, high):
@@ -196,7 +196,7 @@ class StrayUnits:
                 break
         return begin, end
 
-    # rebuilding units
+    # repair
 
     def _mend_steps(self, queue: ConsumeQueue, number: int) -> Steps[None]:
         first, last = self._stretch(queue, number)
@@ -222,7 +222,7 @@ class StrayUnits:
             missing = [one for one in range(first, last) if one not in found and one not in broken]
             yield from self._search_steps(queue, missing, begin, end, found)
         if _unit(queue, number) != before:
-            return  # deleted and restarted, or mended meanwhile
+            return  # The queue was deleted and restarted, or the unit was repaired meanwhile.
         for one in range(first, last):
             if one not in found and one not in broken and self._is_in_place(queue, one, begin, end):
                 broken.append(one)
@@ -239,7 +239,7 @@ class StrayUnits:
     def _try_steps(
         self, queue: ConsumeQueue, number: int, begin: int, end: int, found: Found, broken: list[int]
     ) -> Steps[None]:
-        """Find out what is wrong with a unit by what is where it leads, or would lead but for one bit."""
+        """Check a unit by the bytes at its log offset, and at the log offsets that differ in one bit."""
         unit = _unit(queue, number)
         if unit is None:
             return
@@ -266,13 +266,13 @@ class StrayUnits:
                     found[number] = entry
                     return
                 if entry is not None:
-                    continue  # another one's
+                    continue  # the record of another unit
             if bit < 0 and is_like(self._log, queue, number, physical, size):
                 broken.append(number)
                 return
 
     def _is_in_place(self, queue: ConsumeQueue, number: int, begin: int, end: int) -> bool:
-        """Whether a unit whose record nobody found leads to where it may have been."""
+        """Whether a unit without a found record points to a plausible place of its record."""
         unit = _unit(queue, number)
         if unit is None or unit[1] < HEAD.size or not begin <= unit[0] <= unit[0] + unit[1] <= end:
             return False
@@ -286,7 +286,7 @@ class StrayUnits:
         there = whole_record(self._log, unit[0])
         if there is None:
             return True
-        # A whole record stands there. It is another one's when that one leads there, too.
+        # A whole record is there. It belongs to another unit when that unit points to it too.
         other_queue = self._find_queue(there.topic, there.queue_id)
         own = None if other_queue is None else other_queue.unit(there.queue_offset)
         return there.size == unit[1] and (own is None or own[0] != unit[0] or (other_queue, own) == (queue, unit))
@@ -304,7 +304,7 @@ class StrayUnits:
             self._broken(unit[0], unit[0] + unit[1], f"offset {offset} of {queue.topic}/{queue.queue_id}, {reason}")
 
     def _write(self, queue: ConsumeQueue, first: int, last: int, found: Found, broken: list[int]) -> None:
-        """Put units in the place of those that are stray; one whose record is broken stays as it is."""
+        """Overwrite stray units; a unit with a broken record does not change."""
         behind = None if queue.batched or last >= queue.max_offset else queue.unit(last)
         for number in range(last - 1, first - 1, -1):
             entry = found.get(number)
@@ -325,7 +325,7 @@ class StrayUnits:
         return unit is not None and 0 <= unit[0] < self._log.min_offset
 
     def _pass(self, queue: ConsumeQueue, number: int) -> None:
-        """Remember that nothing more can be done about a unit as it is."""
+        """Remember that a unit cannot be repaired in its present form."""
         unit = _unit(queue, number)
         if unit is not None and not is_known(self._log.damaged, unit[0]):
             if len(self._passed) >= _MOST_PASSED:
@@ -333,14 +333,14 @@ class StrayUnits:
             self._passed[queue.topic, queue.queue_id, number] = unit
 
     def _made(self, queue: ConsumeQueue, entry: LogEntry) -> bytes:
-        """The unit of a record."""
+        """Return the unit of a record."""
         if isinstance(queue, BatchQueue):
             return BATCH_UNIT.pack(*unit_of(entry), NOT_COMPACTED)
         tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
         return UNIT.pack(entry.offset, entry.size, tags)
 
     def _search_steps(self, queue: ConsumeQueue, missing: list[int], begin: int, end: int, found: Found) -> Steps[None]:
-        """Look for records of a queue between two places of the log."""
+        """Search records of a queue between two log offsets."""
         wanted = set(missing)
         in_order: list[LogEntry] = []
         low, high = missing[0], missing[-1] + 1
@@ -384,7 +384,7 @@ class StrayUnits:
             found.update(_in_order(places, *self._bases(queue, missing[0], missing[-1] + 1)))
 
     def _bases(self, queue: BatchQueue, first: int, last: int) -> tuple[int, int]:
-        """Between which queue offsets the messages of some units are, by the sound units beside them."""
+        """Return the range of queue offsets of some units' messages, by the neighbouring sound units."""
         low, high = queue.numbers()
         before = (one for one in _ever_farther(first - 1, -1, low, high) if self._belongs(queue, one))
         behind = (one for one in _ever_farther(last, 1, low, high) if self._belongs(queue, one))
@@ -396,16 +396,16 @@ class StrayUnits:
 
 
 def _in_their_places(missing: list[int], entries: list[LogEntry], found: Found) -> Found:
-    """Records of a BatchCQ queue by the numbers of their units: those that have none yet, in the order of the log."""
+    """Return the records of a BatchCQ queue that have no unit yet, by unit numbers, in the order of the log."""
     taken = {entry.offset for entry in found.values()}
     free = [entry for entry in entries if entry.offset not in taken]
     return dict(zip(missing, free, strict=True)) if len(free) == len(missing) else {}
 
 
 def _in_order(found: Found, begin: int, end: int) -> Found:
-    """Those records of which the messages stand between two queue offsets, the one behind the other.
+    """Return the records whose messages are between two queue offsets and in order.
 
-    One that says another offset was changed itself: a unit of it would hide those of others from look-ups.
+    A record with another queue offset is damaged itself. Its unit would hide other units from look-ups.
     """
     inside = {number: entry for number, entry in found.items() if begin <= unit_of(entry).base < end}
     units = [unit_of(entry) for _, entry in sorted(inside.items())]
@@ -414,7 +414,7 @@ def _in_order(found: Found, begin: int, end: int) -> Found:
 
 
 def _unit(queue: ConsumeQueue, number: int) -> tuple[int, int, int] | None:
-    """Place and size of the record that a unit leads to, and its tags code; None when there is no such unit."""
+    """Return log offset and size of a unit's record, and its tags code; None when there is no such unit."""
     if not isinstance(queue, BatchQueue):
         return queue.unit(number)
     first, end = queue.numbers()
@@ -422,7 +422,7 @@ def _unit(queue: ConsumeQueue, number: int) -> tuple[int, int, int] | None:
 
 
 def _ever_farther(number: int, step: int, low: int, high: int) -> list[int]:
-    """Numbers from one on, in one direction: the next ones, then ever fewer, within bounds."""
+    """Return numbers from one on in one direction, within bounds: the next ones, then at growing distances."""
     near = list(range(number, number + step * _NEIGHBOURS, step))
     far = [number + step * (_NEIGHBOURS << power) for power in range(40)]
     return [one for one in near + far if low <= one < high]

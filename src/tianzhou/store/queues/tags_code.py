@@ -1,4 +1,4 @@
-"""What the unit of a queue says of its record's tag, or of when it is due (store.md §5.3)."""
+"""The tags code of a queue's unit: the hash of the record's tag, or its due time (store.md §5.3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tianzhou.wire.properties import get_property
 
 
 def queue_tags_code(topic: str, properties: bytes, store_timestamp: int, delays: tuple[int, ...]) -> int:
-    """The tags code of a record's queue unit (store.md §5.3).
+    """Return the tags code of a record's queue unit (store.md §5.3).
 
     Args:
         topic: as stored.
@@ -24,7 +24,7 @@ def queue_tags_code(topic: str, properties: bytes, store_timestamp: int, delays:
 
 
 def deliver_time(properties: bytes, store_timestamp: int, delays: tuple[int, ...]) -> int | None:
-    """When a message of the schedule topic is due, ms; None without a delay level."""
+    """Return when a message of the schedule topic is due, ms; None without a delay level."""
     text = get_property(properties, names.DELAY)
     if text is None or not text.isascii() or not text.isdigit():
         return None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 def first_wrong(count: int, right: Callable[[int], bool]) -> int:
     """Return the index of the first unit that is not right, or `count` when all units are right.
 
-    All units before the index must be right, and no unit behind it. The search starts at the beginning with growing
+    All units before the index must be right, and no unit after it. The search starts at the beginning with growing
     steps, because most queue files are mostly unwritten.
     """
     low, step = 0, 1

@@ -1,1 +1,1 @@
-"""The start of a store: its files are loaded, its end is found, queues and index are made whole."""
+"""The start of a store: it loads the files, finds the log's end, and completes queues and index."""

@@ -1,4 +1,4 @@
-"""Taking in the files of a store: which there are, in which order, of which size (store.md §1, §2, §10.1)."""
+"""The load of a store's files: their presence, order and sizes (store.md §1, §2, §10.1)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from tianzhou.store.settings import StoreSettings
 
 
 class StoreLoader:
-    """Finds the segments of log and queues; none of them is read.
+    """Finds the segments of log and queues; it reads none of them.
 
     Args:
         settings: of the store.
         log: the commit log, empty.
         queues: filled with the queues found.
-        kinds: makes the queues; gets the topics of queue type BatchCQ that the folder knows.
-        notes: gets what was wrong with the files, in words.
+        kinds: creates the queues; gets the topics of queue type BatchCQ in the folder.
+        notes: gets descriptions of wrong files.
 
     Attributes:
-        read_from: log offset from which the log has to be read because files were cut short there; very large when
-            none was.
-        incomplete: queues of which files had to be given up.
+        read_from: log offset from which the log must be read because of truncated files; very large without any.
+        incomplete: queues with dropped files.
     """
 
     def __init__(
@@ -46,10 +45,10 @@ class StoreLoader:
         self.incomplete: list[ConsumeQueue] = []
 
     def load_queues(self, *, torn: bool = False) -> None:
-        """Take in the queues of both kinds; the log must have been loaded.
+        """Load the queues of both kinds; the log must have been loaded.
 
         Args:
-            torn: the machine has failed since they were written, so that a file may have any length.
+            torn: whether the machine has failed since their last write, so that a file may have any length.
 
         Raises:
             StoreUnreadable: they were written with other settings.
@@ -62,7 +61,7 @@ class StoreLoader:
         )
 
     def load_log(self) -> None:
-        """Take in the segments of the log; one that was cut short gets zeros at its end.
+        """Load the segments of the log; a truncated one is filled with zeros.
 
         Raises:
             StoreUnreadable: a segment is missing, or they were written with other settings.
@@ -104,12 +103,12 @@ class StoreLoader:
                 self._log.framed_from = min(self._log.framed_from, start)
 
     def _load_family(self, family: str, size: int, key: str, torn: bool) -> list[ConsumeQueue]:
-        """Load the queues of one kind; those of which a file had to be given up are returned.
+        """Load the queues of one kind; return those with dropped files.
 
         Args:
             family: folder below the root.
             size: bytes of their segments.
-            key: the setting that says so.
+            key: name of the setting of that size.
             torn: see `load_queues`.
         """
         root = self._settings.root / family
@@ -143,7 +142,7 @@ class StoreLoader:
                     queue.files.adopt(Segment(path, start, size))
                     expected = start + size
                     continue
-                # What follows is of no use without it, and all of it can be had from the log again.
+                # The following files are useless without this one, and the log can rebuild all of them.
                 for _, later, _ in files[number:]:
                     later.unlink()
                 sync_directory(path.parent)
@@ -164,7 +163,7 @@ class StoreLoader:
                 files.adopt(Segment(path, start, length))
                 expected = start + length
             else:
-                # Should anything point there, the queue is rebuilt.
+                # If a unit points there, the queue is rebuilt.
                 path.unlink()
 
     def _refuse_other_queue_size(
@@ -173,7 +172,7 @@ class StoreLoader:
         lengths = Counter(length for there in found.values() for _, _, length in there if length)
         if size not in lengths and len(lengths) == 1:
             ((other, files),) = lengths.items()
-            # One file alone may be what a power failure has left of a longer one.
+            # A single file may be truncated by a power failure.
             if other % (46 if root.name == BATCH_QUEUES else 20) == 0 and (files > 1 or not torn):
                 raise StoreUnreadable(
                     f"{root}: the queues were written with {key}={other}, configured is {size}; "

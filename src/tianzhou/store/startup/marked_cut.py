@@ -1,7 +1,7 @@
-"""Marks in a store's folder: where a slave's log is to be cut, and that an operator allows it (broker.md §17.1).
+"""Marks in a store's folder: the offset at which to cut a slave's log, and an operator's permission (broker.md §17.1).
 
-A store that serves never loses what it has shown, so the end of its log goes when it is opened next. The mark stays
-until that is done and on the disk, whatever happens in between.
+A running store must not lose messages that it has served, so its log is cut at the next open. The mark stays until the
+cut is done and synced.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ logger = logging.getLogger(__name__)
 
 NAME: Final = "cut.json"
 PERMISSION: Final = "cut-allowed"
-"""File that allows one cut, whatever the settings say."""
+"""Name of the file that permits one cut, whatever the settings are."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where to cut.
+    """The place of a cut.
 
     Attributes:
-        at: log offset behind the last byte that stays.
-        end: where the log ended when it was decided.
-        why: what had been found, for the log.
-        kept: where the records are that are cut off, in words.
-        allowed: whether an operator has allowed this cut.
+        at: log offset after the last byte that stays.
+        end: end of the log at the decision.
+        why: reason of the cut, for the log.
+        kept: text with the place of the copies of the cut records.
+        allowed: whether an operator has permitted this cut.
     """
 
     at: int
@@ -42,16 +42,16 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def write_mark(root: Path, mark: Mark) -> None:
-    """Bring a mark to the disk.
+    """Write and sync a mark.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the write.
     """
     replace_file(root / NAME, msgspec.json.encode(mark) + b"\n")
 
 
 def read_mark(root: Path) -> Mark | None:
-    """The mark in a folder; None without one, or when it cannot be read: then it is decided once more."""
+    """Return the mark in a folder; None without a readable one, so that the cut is decided once more."""
     try:
         return msgspec.json.decode((root / NAME).read_bytes(), type=Mark)
     except (OSError, msgspec.DecodeError):
@@ -59,7 +59,7 @@ def read_mark(root: Path) -> Mark | None:
 
 
 def remove_mark(root: Path) -> None:
-    """Take a mark away.
+    """Remove a mark.
 
     Raises:
         OSError: the disk refused.
@@ -70,20 +70,20 @@ def remove_mark(root: Path) -> None:
 
 
 def allow_cut(root: Path) -> None:
-    """Allow the slave that has a folder to cut its log once, whatever `durability` and `haSlaveCutMax` say.
+    """Permit the slave with this folder to cut its log once, whatever `durability` and `haSlaveCutMax` are.
 
     Args:
         root: the store's root.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused the write.
     """
     make_folders(root)
     replace_file(root / PERMISSION, b"the next cut of this log is allowed, once\n")
 
 
 def is_cut_allowed(root: Path) -> bool:
-    """Whether an operator has allowed the next cut.
+    """Whether an operator has permitted the next cut.
 
     Args:
         root: the store's root.
@@ -92,7 +92,7 @@ def is_cut_allowed(root: Path) -> bool:
 
 
 def forbid_cut(root: Path) -> None:
-    """Take the permission away, if there is one.
+    """Revoke the permission, if there is one.
 
     Args:
         root: the store's root.
@@ -106,11 +106,11 @@ def forbid_cut(root: Path) -> None:
 
 
 def cut_log(log: CommitLog, mark: Mark) -> bool:
-    """Cut a log that was just loaded; whether there was anything behind the mark.
+    """Cut a log that was just loaded; return whether the log had bytes after the mark.
 
     Args:
         log: the log.
-        mark: where to cut.
+        mark: the place of the cut.
 
     Raises:
         OSError: the disk refused.

@@ -1,6 +1,6 @@
-"""Opening a store folder: where to read the log from, what of the queues to believe, where the log ends (store.md §10).
+"""The opening of a store folder: the begin of the read, the trust in queues, the end of the log (store.md §10).
 
-`tianzhou.store.startup.loading` has found the files, `tianzhou.store.startup.replay` goes over the records.
+`tianzhou.store.startup.loading` has found the files, and `tianzhou.store.startup.replay` reads the records.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class StoreOpener:
         settings: of the store.
         log: the commit log, empty.
         queues: filled with the queues found.
-        index: the index, empty; None when there is none.
-        checkpoint: filled with what is on disk.
-        kinds: makes the queues; gets the topics of queue type BatchCQ that the folder knows.
+        index: the index, empty; None without one.
+        checkpoint: filled from the disk.
+        kinds: creates the queues; gets the topics of queue type BatchCQ in the folder.
 
     Attributes:
-        entries: what is known of the log's entries; None in a plain store.
-        report: what was found and done.
-        note: the note in the folder, when nobody else has had the store since and the log agrees with it.
+        entries: recovery of the log's entries; None in a plain store.
+        report: results of the opening.
+        note: the note in the folder, when no other broker has had the store since and the log agrees with it.
     """
 
     def __init__(
@@ -76,20 +76,20 @@ class StoreOpener:
         self._replay = LogReplay(settings, log, queues, index, kinds, report, self.entries)
 
     def open(self, *, clean: bool, pages_survived: bool = False, mark: Mark | None = None) -> OpeningReport:
-        """Load and recover.
+        """Load and recover the store.
 
         Args:
-            clean: the last stop was clean.
-            pages_survived: it was not, but nothing that had been written is lost.
-            mark: where to cut the log first, if anywhere.
+            clean: whether the last stop was clean.
+            pages_survived: whether all writes exist although the last stop was not clean.
+            mark: cut of the log to make first, if any.
 
         Raises:
-            StoreUnreadable: something is there that cannot be used; the text names it and the remedy.
+            StoreUnreadable: a file cannot be used; the text has its name and the remedy.
         """
         report = self.report
         self._loader.load_log()
         if mark is not None and cut_log(self._log, mark):
-            # Queues, index and notes know of more than the log has, as after a loss of power.
+            # Queues, index and notes are ahead of the log, as after a power failure.
             clean = pages_survived = False
         report.clean = clean
         if self.entries is not None:
@@ -104,7 +104,7 @@ class StoreOpener:
         incomplete = self._loader.incomplete
         if ours and note is not None and note.confirmed_by(self._log):
             self.note = note
-        # After a clean stop the note counts whoever had the folder since, unless it is evidently of the past.
+        # After a clean stop the note is valid whichever broker had the folder since, unless it is evidently outdated.
         trusted = note if clean else self.note
         noted = trusted.queue_ends if trusted is not None else {}
         found: dict[tuple[str, int], tuple[int, int]] = {}
@@ -161,13 +161,13 @@ class StoreOpener:
         return report
 
     def _load_index(self, note: StoreNote | None, *, ours: bool, clean: bool, pages_survived: bool) -> int | None:
-        """Take in the index; log offset before which it has everything, None when it is as far as the queues are.
+        """Load the index; return the log offset before which it is complete, None when it is as complete as the queues.
 
         Args:
-            note: what was found, if anything.
-            ours: nobody else has had the store since it was written.
-            clean: the last stop was clean.
-            pages_survived: it was not, but nothing that had been written is lost.
+            note: the note found, if any.
+            ours: whether no other broker has had the store since the note was written.
+            clean: whether the last stop was clean.
+            pages_survived: whether all writes exist although the last stop was not clean.
         """
         index, checkpoint = self._index, self._checkpoint
         if index is None:
@@ -183,7 +183,7 @@ class StoreOpener:
             lost.append("index files have gone; they and what was newer are rebuilt from the log")
         self.report.notes += lost
         if checkpoint.index_msg_timestamp > index.end_timestamp:
-            # It vouches for index files; rebuilt ones have yet to earn that.
+            # The checkpoint vouches for index files, which rebuilt ones do not deserve yet.
             checkpoint.index_msg_timestamp = index.end_timestamp
             checkpoint.write()
         if not lost and note is not None and (ours or clean):
@@ -196,7 +196,7 @@ class StoreOpener:
         return None if clean and not lost and note is None else index.end_offset
 
     def _lacks_its_beginning(self, queue: ConsumeQueue, noted: tuple[int, int] | None) -> bool:
-        """Whether the queue begins later than the log: expiry keeps the file that crosses the log's beginning."""
+        """Whether the queue begins later than the log. Expiry never deletes the file across the log's beginning."""
         if not queue.files.segments or queue.files.segments[0].start == 0:
             return False
         if noted is not None and noted[0] == queue.files.segments[0].start // queue.unit_size:
@@ -212,13 +212,13 @@ class StoreOpener:
         *,
         clean: bool,
     ) -> tuple[int, int | None]:
-        """Log offset to read from, and what the log reaches to at least (None: who knows).
+        """Return the log offset to read from, and the minimum end of the log (None if unknown).
 
         Args:
-            note: what is trusted of the notes.
-            incomplete: queues that have to be completed.
+            note: the trusted note.
+            incomplete: queues to complete.
             found: next offset and end of the last record of each queue on the disk.
-            clean: the last stop was clean.
+            clean: whether the last stop was clean.
         """
         segments = self._log.files.segments
         if not segments:
@@ -240,7 +240,7 @@ class StoreOpener:
         return max(begin, first), trusted_end
 
     def _lost_units(self, note: StoreNote, found: Mapping[tuple[str, int], tuple[int, int]]) -> list[int]:
-        """Log offsets from which queues have to be filled that hold less than was noted."""
+        """Return log offsets from which to fill queues that have fewer units than noted."""
         behind = rebuild_start({queue: maximum for queue, (_, maximum) in note.queue_ends.items()}, found)
         for topic, queue_id in behind:
             self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are rebuilt from the log")
@@ -250,7 +250,7 @@ class StoreOpener:
         return max((queue.max_physical for queue in each_queue(self._queues)), default=-1)
 
     def _newest_record(self) -> int:
-        """Offset of the last record that a queue or the index has; -1 without one."""
+        """Return the offset of the last record in a queue or the index; -1 without one."""
         newest = max(each_queue(self._queues), key=lambda queue: queue.max_physical, default=None)
         unit = newest.unit(newest.max_offset - 1) if newest is not None else None
         indexed = -1 if self._index is None else self._index.end_offset
@@ -259,10 +259,10 @@ class StoreOpener:
     def _distrust_units(
         self, begin: int, noted: Mapping[tuple[str, int], tuple[int, int]], *, pages_survived: bool
     ) -> int:
-        """Drop the units that the crash may have torn; all of them are made again from the log.
+        """Drop the units that the crash may have torn; the log rebuilds all of them.
 
         Returns:
-            Where to read the log from: `begin`, or the record of a unit before it that turned out to be wrong.
+            Log offset to read from: `begin`, or the earlier record of a wrong unit.
         """
         newest = self._dispatched_end()
         first = self._log.files.segments[0].start if self._log.files.segments else 0
@@ -272,14 +272,14 @@ class StoreOpener:
                 continue
             if not pages_survived:
                 queue.recover(begin, proved=noted.get((queue.topic, queue.queue_id), (0, 0))[1])
-                # By its last unit a queue knows what it has: a wrong one would keep out what is read now.
+                # A queue's last unit defines its end: a wrong one would block the records read now.
                 if self._wrong_ends.drop(queue, -1):
                     start = min(start, max(queue.max_physical, first))
                 continue
-            # The dead process may not have brought them to the disk.
+            # The dead process may not have synced them.
             queue.doubt(begin)
             if queue.max_physical == newest:
-                # Only what the process was writing when it died can be half done.
+                # Only the last write of the dead process can be incomplete.
                 unit = queue.unit(queue.max_offset - 1)
                 if unit is not None and unit[0] >= begin:
                     queue.recover(unit[0])
@@ -301,7 +301,8 @@ class StoreOpener:
                 self._resume_entries(self.entries, 0)
             return
         first = segments[0].start
-        # What the index lacks at most of what is read anyway is put into it at once, the rest behind serving.
+        # The missing index entries of records that are read anyway are added at once, up to a limit; the rest while the
+        # store serves.
         indexed = max(first, (trusted_end or begin) if indexed is None else indexed)
         whole = indexed >= begin
         inline_end = indexed + NOTE_BYTES if whole else 0
@@ -309,7 +310,7 @@ class StoreOpener:
         if self._index is not None:
             self._index.take_up(indexed)
         for segment in segments[max(self._log.files.index_of(begin), 0) :]:
-            # What follows the last record is looked at, too.
+            # The bytes after the last record are checked, too.
             end = segment.written(max(begin - segment.start, 0))
             if end < segment.size:
                 segment.reserve_range(end, min(end + _LOOKED_AT, segment.size))
@@ -317,18 +318,18 @@ class StoreOpener:
         while again is not None:
             again = self._replay.run(begin := again, trusted_end)
         if report.end < certain_end <= segments[-1].end:
-            # A clean stop left records up to there: they are broken, and their places are nobody else's.
+            # A clean stop left records up to there. They are broken, and new records must not reuse their offsets.
             report.damaged.append((report.end, certain_end))
             report.notes.append(f"the log's end, bytes {report.end} to {certain_end}, holds no intact record")
             report.end = certain_end
         end = report.end
         if self.entries is not None and self._log.framed_from < end:
-            # What is not committed is the group's to decide about; queues and index never had it.
+            # The group decides about uncommitted entries; queues and index never had them.
             self.entries.passed(self._replay.trail)
             end = max(min(end, self.entries.committed_end), self._log.framed_from)
         for start, stop, timestamp in self._replay.torn:
             self._log.fill(start, stop, timestamp)
-        # Nothing behind the end is anything's place any more.
+        # No record after the end exists any more.
         report.damaged = [(start, min(stop, end)) for start, stop in report.damaged if start < end]
         report.indexed = end if self._index is None else min(end, inline_end) if whole else indexed
         self._drop_what_points_behind(end, first)
@@ -339,7 +340,7 @@ class StoreOpener:
         write_damage(self._settings.root, self._log.damaged)
 
     def _drop_what_points_behind(self, end: int, first: int) -> None:
-        """Drop units and keys of records behind a log offset; `first` is where the log begins."""
+        """Drop units and keys of records after a log offset; `first` is where the log begins."""
         report = self.report
         if self._index is not None and self._index.drop_behind(end):
             report.notes.append(f"the index knows records behind the log's end {end}; its last part is rebuilt")
@@ -351,7 +352,7 @@ class StoreOpener:
                     queue.recover(end)
 
     def _resume_entries(self, entries: EntryRecovery, end: int) -> None:
-        """Go on behind the last entry; in the first life of a member, entries begin where its plain log ends."""
+        """Continue after the last entry; in the first life of a member, entries begin at the end of its plain log."""
         log = self._log
         assert isinstance(log, FramedLog)
         if not log.framed:
@@ -362,7 +363,7 @@ class StoreOpener:
         self.report.impaired = entries.loss.lost
 
     def _known_damage(self, end: int) -> list[tuple[int, int]]:
-        """Damaged stretches that earlier starts found and this one did not read again."""
+        """Return damaged stretches that earlier starts found and this one did not read again."""
         segments = self._log.files.segments
         still = []
         for start, stop in read_damage(self._settings.root):
@@ -383,7 +384,7 @@ class StoreOpener:
         first = segments[0].start
         dispatched_end = self._dispatched_end()
         if note is None or note.log_end < dispatched_end:
-            # Left by RocketMQ, or used by it since.
+            # The folder was last used by RocketMQ.
             index = start_after_stop([segment.start for segment in segments], dispatched_end)
             return segments[index].start, max(dispatched_end, first)
         begin = min([note.log_end, *self._lost_units(note, found)])
@@ -396,7 +397,7 @@ class StoreOpener:
         return max(begin, first), note.log_end
 
     def _ends_intact(self, log_end: int) -> bool:
-        """Whether the last dispatched record and what follows it are records up to `log_end`."""
+        """Whether the log has records from the last dispatched one up to `log_end`."""
         newest = max(each_queue(self._queues), key=lambda queue: queue.max_physical, default=None)
         unit = newest.unit(newest.max_offset - 1) if newest is not None else None
         if newest is None or unit is None or unit[0] + unit[1] != newest.max_physical:
@@ -418,7 +419,7 @@ class StoreOpener:
         return True
 
     def _entries_reach(self, offset: int, log_end: int) -> bool:
-        """Whether there are entries from a record on up to `log_end`."""
+        """Whether the log has entries from a record on up to `log_end`."""
         segments, index = self._log.files.segments, self._log.files.index_of(offset)
         steps = walk(segments, index, offset - segments[index].start, trusted_end=0, framed_from=self._log.framed_from)
         return any(item.offset + item.size >= log_end for item in single_items(steps))
@@ -438,7 +439,7 @@ class StoreOpener:
 
 
 def merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same places, in order, without repeats and overlaps."""
+    """Return the same stretches in order, merged where they overlap."""
     result: list[tuple[int, int]] = []
     for start, stop in sorted(stretches):
         if result and start <= result[-1][1]:

@@ -1,9 +1,9 @@
-"""The notes a broker leaves itself in the store's folder; RocketMQ neither reads nor changes them.
+"""The notes of a broker in the store's folder; RocketMQ neither reads nor changes them.
 
-`proved.json` says up to which offset the disk is known to have everything, log and queues, and how far the index
-goes. It is written while the broker runs and once more when it stops, always after what it speaks of was synced: a
-start after a crash reads the log from there, and finds out what has gone missing since. `damaged.json` lists the
-stretches of the log that hold no intact record.
+`proved.json` has the offset up to which log and queues are on the disk, and the extent of the index. The broker writes
+it while it runs and once more when it stops, always after the sync of the noted files. A start after a crash reads the
+log from that offset, and detects files that are missing since. `damaged.json` lists the stretches of the log without an
+intact record.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ logger = logging.getLogger(__name__)
 NOTE_NAME: Final = "proved.json"
 DAMAGE_NAME: Final = "damaged.json"
 NOTE_BYTES: Final = 64 << 20
-"""How much a log grows before the next note is due; about what a start after a crash reads again."""
+"""Growth of the log in bytes until the next note is due; a start after a crash reads about as much again."""
 NOTE_BYTES_A_QUEUE: Final = 32 << 10
-"""And so much more for each queue with news: all of them are synced for a note, and each page that was costs a fault
-when it is written to next. A start takes longer for opening a queue than for reading this."""
+"""Additional growth in bytes for each queue with new units. A note needs a sync of all of them, and each synced page
+costs a fault at its next write. A start spends more time on opening a queue than on reading this much."""
 
 
 class StoreNote(msgspec.Struct, frozen=True, rename="camel"):
-    """What the disk is known to have.
+    """The state that the disk is known to have.
 
     Attributes:
-        lock: when the file `lock` was written last, ns. Every broker writes it when it takes the folder, except ours
-            when the right text is there: another time means that RocketMQ had the store since.
+        lock: time of the last write of the file `lock`, ns. Other brokers write it when they lock the folder. Ours does
+            not when the text is right, so another time means that RocketMQ had the store since.
         log_end: log offset before which the disk has every record, and the queue units of all of them.
         witness: offset, size and CRC of one of the last of these records; None when no queue has any.
         queues: per topic and queue number the first offset in its files and the next offset.
         indexed: log offset before which all records are in the index; -1 without an index.
-        index_behind: whether older records than the newest were still to be indexed.
-        index_files: name of each index file and the offset of the newest record it knows, oldest file first.
+        index_behind: whether older records than the newest were not indexed yet.
+        index_files: name of each index file and the offset of its newest record, oldest file first.
     """
 
     lock: int
@@ -71,11 +71,11 @@ class StoreNote(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def index_end(self) -> int:
-        """Offset of the newest record in the index; -1 when there is none."""
+        """Offset of the newest record in the index; -1 without one."""
         return self.index_files[-1][1] if self.index_files else -1
 
     def confirmed_by(self, log: CommitLog) -> bool:
-        """Whether the log still has the record that the note remembers; without one it has to be believed."""
+        """Whether the log still has the note's witness record; without a witness the note is trusted."""
         if self.witness is None:
             return True
         offset, size, crc = self.witness
@@ -90,7 +90,7 @@ class _Envelope(msgspec.Struct):
 
 
 def lock_time(root: Path) -> int:
-    """When the file `lock` of a store was written last, ns; -1 without one."""
+    """Return the time of the last write of a store's file `lock`, ns; -1 without the file."""
     try:
         return (root / "lock").stat().st_mtime_ns
     except OSError:
@@ -98,7 +98,7 @@ def lock_time(root: Path) -> int:
 
 
 def read_note(root: Path) -> StoreNote | None:
-    """The note in a store's folder; None when there is none, or not the whole of it."""
+    """Return the note in a store's folder; None without one, or for an incomplete one."""
     try:
         envelope = msgspec.json.decode((root / NOTE_NAME).read_bytes(), type=_Envelope)
         if crc32(bytes(envelope.note)) != envelope.crc32:
@@ -109,25 +109,25 @@ def read_note(root: Path) -> StoreNote | None:
 
 
 def write_note(root: Path, note: StoreNote) -> None:
-    """Bring a note to the disk.
+    """Write and sync a note.
 
     Raises:
-        OSError: the disk refused; the note before it is still there.
+        OSError: the disk refused the write; the previous note is still there.
     """
     text = msgspec.json.encode(note)
     replace_file(root / NOTE_NAME, msgspec.json.encode(_Envelope(crc32(text), msgspec.Raw(text))) + b"\n")
 
 
 class NoteWriter:
-    """Knows when a note is due, and what it may say.
+    """Decides when a note is due, and collects its content.
 
     Args:
         root: of the store.
         log: the commit log.
-        dispatcher: knows up to where the queues have the log's records.
+        dispatcher: has the log offset up to which the queues are filled.
         queues: all queues.
         index: None without an index.
-        flushed: follows what the disk has of the log.
+        flushed: follows the synced end of the log.
 
     Attributes:
         indexed: returns the log offset before which the index has all records; None when it follows the dispatcher.
@@ -155,22 +155,22 @@ class NoteWriter:
 
     @property
     def waiting(self) -> bool:
-        """Whether a note waits for the log to be on the disk."""
+        """Whether a note waits for the sync of the log."""
         return self._candidate is not None
 
     @property
     def due(self) -> bool:
-        """Whether all queues should be brought to the disk for the sake of a new note."""
+        """Whether all queues should be synced for a new note."""
         if self._candidate is not None:
             return False
         grown = self._dispatcher.position - self._noted
         if self._noted < 0 or grown >= NOTE_BYTES + NOTE_BYTES_A_QUEUE * len(self._dispatcher.dirty):
             return True
-        # A topic that was deleted must not be missed by the next start.
+        # The next start must not treat a deleted topic as missing.
         return any(self._queues.get(topic) is not queues for topic, queues in self._noted_topics.items())
 
     def take(self) -> StoreNote:
-        """What will be true once all present units of the queues, and the log up to the dispatcher, are synced."""
+        """Return the note that will be true once all present units, and the log up to the dispatcher, are synced."""
         position = self._dispatcher.position
         self._noted_topics = dict(self._queues)
         table: dict[str, dict[str, tuple[int, int]]] = {}
@@ -182,10 +182,10 @@ class NoteWriter:
         return self.about_index(note)
 
     def about_index(self, note: StoreNote | None) -> StoreNote:
-        """A note with what the index has now; without one, it says nothing else.
+        """Return a note with the present state of the index; without a given note, it has no other state.
 
         Args:
-            note: says `indexed` for an index that follows the dispatcher.
+            note: its `indexed` is used for an index that follows the dispatcher.
         """
         note = note or StoreNote(lock_time(self._root), 0, None, {}, -1, False, [])
         index, behind = self._index, self.indexed is not None
@@ -196,7 +196,7 @@ class NoteWriter:
         return msgspec.structs.replace(note, indexed=indexed, index_behind=behind, index_files=files)
 
     def index_complete(self) -> None:
-        """The index follows the dispatcher from now on."""
+        """Note that the index follows the dispatcher from now on."""
         self.indexed = None
         self._noted = -1
 
@@ -209,11 +209,11 @@ class NoteWriter:
         return None if record is None else (unit[0], unit[1], crc32(record))
 
     def queues_synced(self, note: StoreNote) -> None:
-        """The queues are on the disk as they were when the note was taken."""
+        """Note that the queues are synced up to the state of the note."""
         self._candidate = note
 
     def proved(self) -> StoreNote | None:
-        """The note whose log the disk has, too, by now; it is to be written."""
+        """Return the note, to be written, once the log is synced up to it as well; else None."""
         note = self._candidate
         if note is None or self._flushed.value < note.log_end:
             return None
@@ -225,7 +225,7 @@ class NoteWriter:
 def read_damage(root: Path) -> list[tuple[int, int]]:
     """Return start and end of the damaged stretches of the log that earlier starts found.
 
-    A damaged note gives way to the version before it (docs/adr/0028).
+    A damaged note is replaced by the previous version (docs/adr/0028).
 
     Args:
         root: the store's root.
@@ -247,7 +247,7 @@ def read_damage(root: Path) -> list[tuple[int, int]]:
 
 
 def write_damage(root: Path, damaged: list[tuple[int, int]]) -> None:
-    """Leave a note of the damaged stretches: a clean start does not read the log."""
+    """Write the note of damaged stretches, because a clean start does not read the log."""
     path = root / DAMAGE_NAME
     if damaged:
         JsonFile(path).write(json.dumps({"damaged": damaged}).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Reading the log at a start, and giving queues and index what they lack of it (store.md §10.3, §10.4)."""
+"""The read of the log at a start, which completes queues and index (store.md §10.3, §10.4)."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _NOT_PLAIN: Final = TRANSACTION_BITS | INNER_BATCH_BITS
 
 
 class LogReplay:
-    """Goes over the log's records from some offset to the end.
+    """Reads the log's records from an offset to the end.
 
     Args:
         settings: of the store.
         log: the commit log, its segments loaded.
-        queues: all queues; those that records name are added.
-        index: None when there is none.
-        kinds: makes queues.
-        report: counts, damaged stretches and notes go there.
-        entries: learns which entries there are, and says which are committed; None in a plain store.
+        queues: all queues; missing queues of records are added.
+        index: None without an index.
+        kinds: creates queues.
+        report: gets counts, damaged stretches and notes.
+        entries: gets the entries read, and knows the committed ones; None in a plain store.
 
     Attributes:
         doubted_from: as in `survey`.
-        newest: store time of the newest record before those that are read, ms.
+        newest: store time of the newest record before the start of the read, ms.
         index_until: records from this log offset on are not indexed.
-        wrong: start and end of records that were left out.
-        torn: start, end and following store time of stretches that were on their way to the disk.
-        trail: of the entries that were passed.
+        wrong: start and end of skipped records.
+        torn: start, end and following store time of stretches that were not completely written.
+        trail: of the entries read.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class LogReplay:
         self.torn: list[tuple[int, int, int]] = []
 
     def run(self, begin: int, trusted_end: int | None) -> int | None:
-        """Dispatch records from `begin` on; an earlier offset when it turns out that one has to begin there."""
+        """Dispatch records from `begin` on; return an earlier offset when the read must begin there, else None."""
         settings = self._settings
         segments = self._log.files.segments
         report = self.report
@@ -141,7 +141,7 @@ class LogReplay:
         return None
 
     def _dispatch_run(self, run: Run, begin: int) -> int | None:
-        """Give queues and index what they lack of some records; as `_dispatch`, which sees to all that is not plain."""
+        """Add missing records to queues and index as `_dispatch`, which this calls for all special records."""
         queues, index, index_until = self._plain_queues, self._index, self.index_until
         for row in run:
             offset, size, topic, queue_id, queue_offset, sys_flag, stored, properties = row
@@ -180,7 +180,7 @@ class LogReplay:
                 return None
             inner = bool(entry.sys_flag & INNER_BATCH)
             if inner and entry.topic not in self._queues:
-                # No other topic can have such records, whatever has become of the topic's settings.
+                # Only topics of this type have such records, whatever the topic's settings are now.
                 self._kinds.batch_topics.add(entry.topic)
             queue = queue_of(self._queues, self._kinds, entry.topic, entry.queue_id)
             count = inner_count(entry.properties) if inner and queue.batched else None
@@ -209,7 +209,7 @@ class LogReplay:
         return None
 
     def _dispatch_further(self, entry: LogEntry, begin: int) -> int | None:
-        """Units of a record in the further queues it names (store.md §7); as `_dispatch`."""
+        """Add units of a record to the further queues that it names (store.md §7); returns as `_dispatch`."""
         for topic, queue_id, offset in stored_places(entry.topic, entry.queue_id, entry.properties):
             if impossible_place(topic, queue_id) is not None or topic in self._kinds.batch_topics:
                 continue
@@ -233,23 +233,23 @@ class LogReplay:
         return None
 
     def _lost_before(self, queue: ConsumeQueue) -> int:
-        """Bytes of log in which records of a queue may have stood that are no more."""
+        """Return the bytes of log that may have contained lost records of a queue."""
         first = self._log.min_offset
         lost = self._filled + sum(stop - start for start, stop in self.report.damaged + self.wrong)
         return lost + (first if queue.max_physical < first else 0)
 
     def _is_wrong(self, entry: LogEntry, queue: ConsumeQueue, count: int) -> bool:
-        """Whether the record's queue offset, the first of `count`, cannot be what was written."""
+        """Whether the record's queue offset, the first of `count`, cannot be the written one."""
         before = self._lost_before(queue)
         following = self._next_in_queue(entry)
         if queue.batched:
-            # Messages of an inner batch are smaller than records, and it takes many numbers at once.
+            # Messages of an inner batch are smaller than records, and it uses many offsets at once.
             before = before * OVERHEAD // BATCH_ENTRY_BYTES
             following = None if following is None else following - count + 1
         return judge_offset(entry.queue_offset, queue.max_offset, following, before) is OffsetVerdict.WRONG
 
     def _next_in_queue(self, entry: LogEntry) -> int | None:
-        """Queue offset that the next record of the same queue states."""
+        """Return the queue offset of the next record of the same queue."""
         segments = self._log.files.segments
         index = self._log.files.index_of(entry.offset)
         position = entry.offset + entry.size - segments[index].start
@@ -272,7 +272,7 @@ class LogReplay:
 
 
 def impossible_place(topic: str, queue_id: int) -> str | None:
-    """Why no queue can have this topic and number; None when one can."""
+    """Return why no queue can have this topic and number; None when one can."""
     if queue_id < 0:
         return f"queue {queue_id} cannot be"
     return folder_name_problem(topic)

@@ -1,4 +1,4 @@
-"""Last units of queues that lead elsewhere than to their records: by them a queue knows what it has (store.md §5.8)."""
+"""Wrong last units of queues, which point to no record of theirs but define a queue's end (store.md §5.8)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tianzhou.store.queues.batchqueue import BatchQueue, unit_of
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 
 MOST_BATCHES: Final = 1000
-"""Batches dropped one by one, above which a queue is made anew from the log."""
+"""Maximum number of batches dropped one by one; above it, the queue is rebuilt from the log."""
 
 
 class WrongEnds:
-    """Drops the units at the end of a queue whose records the log does not have; they are made again from it.
+    """Drops units at the end of a queue whose records the log does not have; the log rebuilds them.
 
     Args:
         log: the commit log.
-        notes: gets what was done, in words.
+        notes: gets descriptions of the repairs.
     """
 
     def __init__(self, log: CommitLog, notes: list[str]) -> None:
@@ -28,14 +28,14 @@ class WrongEnds:
         self._notes = notes
 
     def drop(self, queue: ConsumeQueue, trusted: int) -> bool:
-        """Drop a queue's last unit when the log has no such record, and those before it of which that holds as well.
+        """Drop a queue's last unit when the log has no such record, and all wrong units right before it.
 
         Args:
             queue: the queue.
-            trusted: a last unit whose record ends here or earlier need not be compared with the log.
+            trusted: log offset; a last unit whose record ends at or before it needs no comparison with the log.
 
         Returns:
-            Whether any was dropped.
+            Whether any unit was dropped.
         """
         if isinstance(queue, BatchQueue):
             return self._drop_batches(queue)
@@ -62,7 +62,7 @@ class WrongEnds:
         return True
 
     def _leads_elsewhere(self, offset: int, size: int) -> bool:
-        """Whether a unit's record is not where it says, in a log that reaches back so far."""
+        """Whether a unit's record is not at its log offset, in a log that reaches back so far."""
         segments = self._log.files.segments
         if not segments or (0 <= offset < segments[0].start and size > 0):
             return False
@@ -73,7 +73,7 @@ class WrongEnds:
         return (stated, place) != (size, offset)
 
     def _drop_batches(self, queue: BatchQueue) -> bool:
-        """Drop the last units of a BatchCQ queue that are wrong; all of them when these are very many."""
+        """Drop the last wrong units of a BatchCQ queue; all units when too many are wrong."""
         for count in range(MOST_BATCHES):
             if not self._drop_batch(queue):
                 return count > 0
@@ -81,7 +81,7 @@ class WrongEnds:
         return True
 
     def _drop_batch(self, queue: BatchQueue) -> bool:
-        """Drop the last unit of a BatchCQ queue, which says what offset comes next, if it is wrong."""
+        """Drop the last unit of a BatchCQ queue, which defines the next offset, if it is wrong."""
         first, end = queue.numbers()
         if first == end:
             return False

@@ -1,1 +1,1 @@
-"""What a running store does beside serving: syncing notes, cleaning, checking what is doubted."""
+"""Background work of a running store: synced notes, deletion of old files, repair of damage."""

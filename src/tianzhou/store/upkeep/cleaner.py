@@ -1,7 +1,7 @@
-"""Deletes what `retention` says may go, and watches the disks (store.md §12).
+"""The deletion of expired files by the rules of `retention`, and the watch of disk space (store.md §12).
 
-The loop only takes files out of the lists that readers use. Removing them, and asking how full disks are, is left
-to a thread: freeing a gigabyte takes the kernel a fifth of a second.
+The event loop only removes files from the lists that readers use. A thread deletes them and queries the disks, because
+the kernel needs a fifth of a second to free a gigabyte.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ FIRST_RUN_SECONDS: Final = 60.0
 _QUEUES_PER_TURN: Final = 64
 _FOLDER: Final = "deleted"
 _GONE: Final = -1
-"""Time of last change of a file that someone else has deleted: it is older than all others."""
+"""Modification time of a file that another process has deleted: it is older than all others."""
 T = TypeVar("T")
 A = TypeVarTuple("A")
 
 
 class Cleaner:
-    """Deletes old files, and reports when the disk is full and when it no longer is.
+    """Deletes old files, and reports when the disk becomes full and when it has space again.
 
     Args:
-        settings: read again for every run, so that changes count at once.
+        settings: read again for every run, so that changes take effect at once.
         clock: for ages and intervals.
         log: the commit log.
         queues: all queues.
         index: the index, if any.
-        needed_from: returns the log offset from which everything is still needed.
-        on_space: called with why nothing may be stored for want of space; None when there is space again.
+        needed_from: returns the log offset from which records are still needed.
+        on_space: called with why no message may be stored for lack of space; None when there is space again.
     """
 
     def __init__(
@@ -99,36 +99,36 @@ class Cleaner:
         self._run_now = False
         self._cleaning = asyncio.Lock()
         self._cleaned_to = 0
-        # Belongs to the thread; the loop looks at copies.
+        # Belongs to the thread; the loop reads copies.
         self._hung: list[RetiredSegment] = []
         self._hung_checked = 0.0
         self._removed = 0
 
-    # what others ask for
+    # requests of other parts
 
     def wake(self) -> None:
-        """Look at disks and settings now."""
+        """Check disks and settings now."""
         self._woken.set()
 
     def delete_expired(self) -> None:
-        """Delete expired segments in the next runs, whatever the hour, and begin now."""
+        """Delete expired segments in the next runs, at any hour, and start now."""
         self._manual = MANUAL_RUNS
         self._run_now = True
         self._woken.set()
 
     def clean_queues(self) -> None:
-        """Go over queues and index now, although the log has not become shorter."""
+        """Clean queues and index now, although the log has not become shorter."""
         self._cleaned_to = -1
         self._run_now = True
         self._woken.set()
 
     def refused(self) -> bool:
-        """The disk had no room for a write; false when nobody would ever look whether it has again."""
+        """Note that a write failed for lack of space. Return False when no task will re-check the disk."""
         self._refused = self._running
         return self._running
 
     def remove(self, folders: list[Path], retired: list[RetiredSegment]) -> None:
-        """Remove a topic's folders of queue files, of which nothing is used any more.
+        """Remove a topic's folders of queue files, which must be out of use.
 
         The names are free for a new topic on return.
         """
@@ -161,14 +161,14 @@ class Cleaner:
         with suppress(OSError):  # not empty yet
             self._settings.root.joinpath(_FOLDER).rmdir()
 
-    # the task
+    # task
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
         self._running = True
         first_run = self._clock.monotonic() + FIRST_RUN_SECONDS
         next_run = first_run
-        # What a process that died was about to delete.
+        # Files that a dead process was about to delete.
         await self._in_thread(shutil.rmtree, self._settings.root / _FOLDER, True)
         while True:
             interval = max(self._settings.clean_resource_interval, SHORTEST_INTERVAL_MS) / 1000
@@ -183,7 +183,7 @@ class Cleaner:
             except OSError as error:
                 logger.error("cleaning %s failed: %s; it is tried again", self._settings.root, error)
             except Exception:
-                # A file nobody foresaw must not stop cleaning for good: the disk would fill up.
+                # An unexpected file must not stop cleaning for good, because the disk would fill up.
                 logger.exception("cleaning %s failed; it is tried again", self._settings.root)
             try:
                 async with asyncio.timeout(min(CHECK_SECONDS, interval)):
@@ -192,7 +192,7 @@ class Cleaner:
                 pass
 
     async def check_space(self) -> None:
-        """See how full the disks are, and tell the store when that decides whether anything may be stored.
+        """Check the use of the disks, and notify the store when the answer to puts changes.
 
         Raises:
             OSError: a disk's usage cannot be read.
@@ -216,7 +216,7 @@ class Cleaner:
             self._on_space(None)
 
     async def clean(self) -> None:
-        """One run: delete segments of the log, then what queues and index know of them.
+        """Run once: delete segments of the log, then their units and index files.
 
         Raises:
             OSError: the age of files cannot be read.
@@ -294,11 +294,11 @@ class Cleaner:
         for of_topic in list(self._queues.values()):
             yield from list(of_topic.values())
 
-    # giving back
+    # release
 
     @property
     def _stuck(self) -> bool:
-        """Whether a file could not be removed. Nothing behind it may be: a log must have no gaps."""
+        """Whether a file could not be removed. Later files must stay then, because a log must have no gaps."""
         return any(one.named for one in tuple(self._hung))
 
     def _give_back(self, retired: list[RetiredSegment]) -> None:
@@ -314,7 +314,7 @@ class Cleaner:
                 self._hung.append(one)
 
     async def _release_hung(self) -> None:
-        """Try again what was still being read, or could not be removed."""
+        """Retry files that were still being read, or could not be removed."""
         now = self._clock.monotonic()
         patience = self._settings.redelete_hanged_file_interval / 1000
         if self._hung and now - self._hung_checked >= patience:
@@ -329,13 +329,13 @@ class Cleaner:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def close(self) -> None:
-        """End the thread, after what it is at."""
+        """End the thread after its present work."""
         self._running = False
         self._thread.shutdown()
 
 
 def is_topic_folder(root: Path, folder: Path) -> bool:
-    """Whether a folder, or a link in its place, is one that the store has for a topic; others are reported in the log.
+    """Whether a folder, or a link in its place, is one of the store's topic folders; log an error for any other folder.
 
     Args:
         root: the store.
@@ -352,10 +352,10 @@ def is_topic_folder(root: Path, folder: Path) -> bool:
 
 
 def disk_use(path: Path) -> DiskUse:
-    """How full the file system is that holds a path, or will hold it.
+    """Return the use of the file system of a path, which may not exist yet.
 
     Raises:
-        OSError: the system does not tell.
+        OSError: the use cannot be read.
     """
     present = next(p for p in (path, *path.parents) if p.exists())
     usage = shutil.disk_usage(present)
@@ -392,4 +392,4 @@ def _first_store_time(path: Path, at: int) -> int:
 
 
 def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000).isoformat(" ", "seconds")  # noqa: DTZ006 - for those who read the log
+    return datetime.fromtimestamp(ms / 1000).isoformat(" ", "seconds")  # noqa: DTZ006 - for readers of the log

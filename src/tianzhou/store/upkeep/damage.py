@@ -1,7 +1,7 @@
-"""Records that were changed on the disk: which they are, who is told, and how they are put right (store.md §3.5).
+"""Records that were damaged on the disk: their detection, report and repair (store.md §3.5).
 
-A start finds some, reads find others. Nobody is given them; they are named in the log once and noted in the store's
-folder. Where another node has the same log, its bytes take their place.
+Starts and reads detect them. No consumer gets them; they are logged once and noted in the store's folder. Where another
+node has the same log, its bytes replace them.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from tianzhou.supervision import start_owned
 logger = logging.getLogger(__name__)
 
 Repairs = Callable[[int, int], Awaitable[bytes | None]]
-"""Gives the bytes that another node has at a log offset, so many, all of one segment; None when nobody has them."""
+"""Returns bytes of another node at a log offset, of a size, all in one segment; None when no node has them."""
 
 RETRY_S: Final = 30.0
-"""Seconds after which other nodes are asked again for what nobody had; the first times sooner."""
+"""Maximum seconds before other nodes are asked again for missing bytes; the first retries are faster."""
 _MOST_TRIES: Final = 20
 READER_WAITS_S: Final = 3.0
-"""Seconds that a read waits for a record from elsewhere before it passes over the broken one."""
+"""Seconds that a read waits for a repaired record before it skips the broken one."""
 MOST_ASKED: Final = 64 << 20
-"""Bytes of a damaged stretch that are asked for at most; a longer one is a matter for a copy of the log."""
+"""Maximum bytes of a damaged stretch to request; a longer one needs a copy of the log."""
 
 
 class LogDamage:
-    """What of the log is known to be broken.
+    """The known damage of the log.
 
     Args:
-        log: the commit log; its `damaged` is kept up to date.
+        log: the commit log; its `damaged` is updated.
         root: of the store.
         aside: runs a function on another thread.
 
     Attributes:
-        on_put_right: called with records that were put right; None for nobody.
-        repairs: asks other nodes for what is broken here; None without any.
-        named: stretches found broken while the store served.
-        put_right: stretches that another node's bytes took the place of.
+        on_put_right: called with repaired records; None without a callback.
+        repairs: requests bytes from other nodes; None without any.
+        named: number of stretches found broken while the store served.
+        put_right: number of stretches replaced with another node's bytes.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LogDamage:
 
     @property
     def repairs(self) -> Repairs | None:
-        """As described for the class."""
+        """The source of repairs, see the class."""
         return self._repairs
 
     @repairs.setter
@@ -82,16 +82,16 @@ class LogDamage:
 
     @property
     def stretches(self) -> int:
-        """How many stretches of the log are broken now."""
+        """Number of broken stretches of the log now."""
         return len(self._log.damaged)
 
     def add(self, start: int, stop: int, why: str) -> None:
-        """Take a record, or what should be some, for broken from now on.
+        """Mark a stretch of the log as broken.
 
         Args:
-            start: where it begins in the log.
-            stop: where it ends.
-            why: what is wrong with it, and whose it is.
+            start: its first log offset.
+            stop: the log offset after it.
+            why: the reason, and the record's queue.
         """
         if self._is_known(start, stop):
             return
@@ -120,7 +120,7 @@ class LogDamage:
             self._news.set()
 
     def write(self) -> None:
-        """Leave a note of what is new; a start after a clean stop does not read the log."""
+        """Write the note of new damage, because a start after a clean stop does not read the log."""
         if not self._unwritten:
             return
         self._unwritten = False
@@ -130,7 +130,7 @@ class LogDamage:
             logger.warning("%s: no note of the damage can be written: %s", self._root, error)
 
     async def run(self) -> None:
-        """Write notes, and have broken records put right, until cancelled."""
+        """Write notes, and repair broken records, until cancelled."""
         self._news = news = asyncio.Event()
         news.set()
         try:
@@ -148,7 +148,7 @@ class LogDamage:
             self._news = None
 
     async def repair(self, offset: int) -> bool:
-        """Have the broken stretch around a log offset put right, if somebody has it; whether it is whole now.
+        """Repair the broken stretch around a log offset, if another node has it; return whether it is whole now.
 
         Raises:
             StoreError: the store was closed meanwhile.
@@ -161,11 +161,11 @@ class LogDamage:
             task = start_owned(self._put_right(*stretch), "store", name="store-damage")
             self._at_work[stretch] = task
             task.add_done_callback(lambda _: self._at_work.pop(stretch, None))
-        # One reader who goes must not end it for the others.
+        # A reader that disconnects must not cancel the repair for the others.
         return await asyncio.shield(task)
 
     async def repair_soon(self, offset: int) -> bool:
-        """As `repair`, for a read, which does not wait for long."""
+        """Repair as `repair`, for a read, with a short time limit."""
         try:
             return await asyncio.wait_for(self.repair(offset), READER_WAITS_S)
         except TimeoutError:
@@ -175,7 +175,7 @@ class LogDamage:
         try:
             return await self._ask_for(start, stop)
         finally:
-            # Reads wait for the first answer; what nobody had then, they pass over.
+            # Reads wait for the first answer only, and then skip the stretch.
             self._log.awaited = _without(self._log.awaited, start, stop)
 
     async def _ask_for(self, start: int, stop: int) -> bool:
@@ -190,10 +190,10 @@ class LogDamage:
         return data is not None and await self._take(start, stop, data)
 
     async def take(self, start: int, data: bytes) -> bool:
-        """Put bytes that another node has in the place of broken ones; whether they were whole records.
+        """Replace broken bytes with those of another node; return whether they were whole records.
 
         Args:
-            start: where they belong in the log.
+            start: log offset of the first byte.
             data: the bytes.
 
         Raises:
@@ -229,7 +229,7 @@ class LogDamage:
         return True
 
     async def _fetch(self, repairs: Repairs, start: int, stop: int) -> bytes | None:
-        """The bytes of a stretch from other nodes, segment by segment; None when nobody has all of it."""
+        """Return the bytes of a stretch from other nodes, segment by segment; None when no node has a part."""
         found = []
         for segment in tuple(self._log.files.segments):
             begin, end = max(start, segment.start), min(stop, segment.end)
@@ -241,7 +241,7 @@ class LogDamage:
         return b"".join(found)
 
     def _replace(self, start: int, stop: int, data: bytes) -> list[LogEntry] | None:
-        """Put bytes in the place of broken ones; the records they hold, None when they are not whole."""
+        """Replace broken bytes; return the records in the new ones, None when they are not whole."""
         if len(data) != stop - start:
             return None
         found: list[LogEntry] = []
@@ -267,7 +267,7 @@ class LogDamage:
                 segment.sync(begin - segment.start, end - segment.start)
 
     def close(self) -> None:
-        """Give up what is being put right, and write the note."""
+        """Cancel the repairs, and write the note."""
         for task in self._at_work.values():
             task.cancel()
         self.write()
@@ -283,15 +283,15 @@ def _without(stretches: list[tuple[int, int]], start: int, stop: int) -> list[tu
 
 
 def whole_records(start: int, data: bytes, *, ends_segment: bool) -> list[LogEntry] | None:
-    """The records that bytes of a log consist of, None when anything else is among them.
+    """Return the records that bytes of a log consist of, None when there are other bytes among them.
 
     Args:
         start: log offset of the first byte.
         data: the bytes.
-        ends_segment: the last of them is the last of its segment, so that a blank may end them.
+        ends_segment: whether the last byte is the last of its segment, so that a blank may end them.
     """
     found: list[LogEntry] = []
-    # Behind each record a segment has room for a blank, which `read_item` looks for.
+    # A segment has room for a blank after each record, and `read_item` checks for it.
     view = memoryview(data + bytes(BLANK_SIZE))
     at = 0
     while at < len(data):

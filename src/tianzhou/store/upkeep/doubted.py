@@ -1,7 +1,7 @@
-"""A start on a disk that is not trusted: everything is checked before anything is served (`checkStoreOnStart`).
+"""The full check of a store before it serves, for a disk that is not trusted (`checkStoreOnStart`).
 
-After a clean stop a start believes what it finds, as it would take long to read all of it; what has changed since is
-noticed when it is read (`tianzhou.store.log.checked`).
+After a clean stop a start trusts the files, because a read of all of them would take long. Later damage is detected
+when it is read (`tianzhou.store.log.checked`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SHOWN: Final = 3
 
 
 def check_everything(settings: StoreSettings) -> None:
-    """Go over the whole store, saying how far it is.
+    """Check the whole store, and log the progress.
 
     Args:
-        settings: of the store, whose folder is there.
+        settings: of the store, whose folder exists.
 
     Raises:
-        StoreUnreadable: something in it is damaged; the text names it and what repairs it.
+        StoreUnreadable: a file is damaged; the text has its name and the remedy.
     """
     from tianzhou.store.offline.check import check_store
     from tianzhou.store.offline.scan import StoreScan

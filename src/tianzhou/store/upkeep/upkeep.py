@@ -1,4 +1,4 @@
-"""What happens beside puts and reads: queue flushes, checkpoints, segments made ahead (store.md §11.4, §11.5)."""
+"""Background work beside puts and reads: queue flushes, checkpoints, prepared segments (store.md §11.4, §11.5)."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ logger = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Periodic work of a store, done on a thread of its own so that it never delays a synchronous flush.
+    """Periodic work of a store, on its own threads so that it never delays a synchronous flush.
 
     Args:
         log: the commit log.
-        dispatcher: knows the queues with unflushed units.
+        dispatcher: has the list of queues with unflushed units.
         queues: all queues.
         index: the index, if any.
-        checkpoint: brought up to date after thorough flushes.
+        checkpoint: updated after thorough flushes.
         settings: intervals.
         clock: for the intervals.
-        flushed: follows what the disk has of the log.
-        supervisor: notes what does not work.
+        flushed: follows the synced end of the log.
+        supervisor: records failures.
 
     Attributes:
-        units: where entries are, in a DLedger log; a note proves them, too.
-        failed: some queue could not be brought to the disk.
-        catch_up: gives the index what it lacked at the start; None when it lacked nothing.
+        units: units of entries, in a DLedger log; a note needs their sync, too.
+        failed: whether some queue could not be synced.
+        catch_up: indexes records that the index lacked at the start; None when it lacked none.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class Upkeep:
         self.failed = False
         self.catch_up: IndexCatchUp | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._behind = asyncio.Event()  # the index has to catch up
+        self._behind = asyncio.Event()  # set when the index must catch up
         if index is not None:
             index.on_damage = self._remake_index
 
     def opened(self, report: OpeningReport, note: StoreNote | None) -> None:
-        """Take note of how a start left queues and index; the dispatcher has to know its position.
+        """Start the catch-up of the index after a start; the dispatcher must have its position.
 
         Args:
-            report: what opening did.
-            note: the one that was found and is still true, if any.
+            report: results of the opening.
+            note: the valid note, if any.
 
         Raises:
             OSError: the disk refused.
@@ -95,12 +95,12 @@ class Upkeep:
         if self._index is None or report.indexed >= self._dispatcher.position:
             return
         self._begin_catch_up(self._index, report.indexed)
-        # Entries of newer records must never be taken for a sign that those of older ones are there, even when
-        # RocketMQ is what adds them.
+        # Entries of newer records must never count as proof that those of older ones exist, even when RocketMQ adds
+        # them.
         write_note(self._settings.root, self._notes.about_index(note))
 
     def serving(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Others are served on a loop from now on: nothing that takes long is done at once any more."""
+        """Note that the store serves on an event loop from now on, so that long work must not run at once."""
         self._loop = loop
         if self.catch_up is not None:
             self.catch_up.begun = True
@@ -109,13 +109,13 @@ class Upkeep:
         self.catch_up = catch_up = IndexCatchUp(
             self._log, self._dispatcher, index, self._settings, position, self._notes.index_complete
         )
-        # Queries complete the index themselves only where nobody is served beside them.
+        # Queries complete the index themselves only while no other client is served.
         catch_up.begun = self._loop is not None
         self._notes.indexed = lambda: catch_up.position
         self._behind.set()
 
     def _remake_index(self, file: IndexFile) -> None:
-        """Index again, behind serving, what a damaged file and those newer than it knew."""
+        """Index the records of a damaged file and of all newer ones again, while the store serves."""
         index = self._index
         assert index is not None
         retired = index.drop_from(file)
@@ -126,14 +126,14 @@ class Upkeep:
             file.path,
             len(retired) - 1,
         )
-        # It vouches for index files; rebuilt ones have yet to earn that.
+        # The checkpoint vouches for index files, which rebuilt ones do not deserve yet.
         self._checkpoint.index_msg_timestamp = min(self._checkpoint.index_msg_timestamp, index.end_timestamp)
         position = max(index.end_offset, self._log.min_offset, 0)
         if self.catch_up is not None and not self.catch_up.done:
             self.catch_up.go_back(position)
         else:
             self._begin_catch_up(index, position)
-        # Until the next note, a start finds by the missing names from where on it has to index.
+        # Until the next note, a start finds the offset for indexing by the missing names.
         if self._loop is None:
             _remove(retired)
         else:
@@ -152,7 +152,7 @@ class Upkeep:
                 try:
                     await self._prepare()
                 except OSError as error:
-                    # Puts find out for themselves, and say so to those who can do something about it.
+                    # A put detects the error itself, and reports it to its producer.
                     logger.warning("nothing can be prepared for the commit log: %s", error)
                     await asyncio.sleep(1)
         finally:
@@ -172,8 +172,8 @@ class Upkeep:
                     made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
                     log.prepared(made, 0, 0)
                 else:
-                    # Who waits for the disk, or sends but little, would wait for bursts of reading ahead, too; for a
-                    # busy log they are cheaper.
+                    # A synchronous flush, or a slow producer, would also wait for bursts of read-ahead. For a busy log
+                    # they are cheaper.
                     alone = self._settings.sync_flush or self._pace.calm(self._preparing_since, log.end)
                     await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end, alone)
                     log.prepared(segment, start, end)
@@ -193,7 +193,7 @@ class Upkeep:
                 await self._flush_queues(thorough=thorough)
 
     async def run_index(self) -> None:
-        """Have the index catch up with the log whenever it has to, until cancelled."""
+        """Run each catch-up of the index, until cancelled."""
         self._loop = asyncio.get_running_loop()
         try:
             while True:
@@ -244,7 +244,7 @@ class Upkeep:
             await loop.run_in_executor(self._thread, write_note, self._settings.root, proved)
 
     def _take_back(self, queues: list[ConsumeQueue]) -> None:
-        """What was not brought to the disk is still to be brought there."""
+        """Mark queues as dirty again after a failed sync."""
         waiting = {id(queue) for queue in self._dispatcher.dirty}
         for queue in queues:
             queue.dirty = True
@@ -253,7 +253,7 @@ class Upkeep:
 
     def _judge(self, error: BaseException) -> None:
         if isinstance(error, Exception) and not not_asked(error):
-            # The kernel may have dropped the pages. The log has it all, so the next start has to read it again.
+            # The kernel may have dropped the pages. The log has all records, so the next start must read it again.
             self.failed = True
 
     def _collect(self, least_pages: int) -> tuple[list[ConsumeQueue], list[int], Ranges]:
@@ -273,7 +273,7 @@ class Upkeep:
         return queues, marks, ranges
 
     def flush_all(self, *, write_checkpoint: bool) -> None:
-        """Bring queues, index, checkpoint and a note of it all to the disk, on this thread.
+        """Sync queues, index, checkpoint and the note, on this thread.
 
         Raises:
             OSError: the disk refused.
@@ -303,7 +303,7 @@ class Upkeep:
                 write_note(self._settings.root, proved)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the threads."""
         self._thread.shutdown()
         self._ahead_thread.shutdown()
         self._index_thread.shutdown()

@@ -1,1 +1,1 @@
-"""A whole cluster from one seed: real servers and clients on simulated machines, networks, disks and clocks."""
+"""A simulated cluster from one seed: real servers and clients on simulated machines, networks, disks and clocks."""

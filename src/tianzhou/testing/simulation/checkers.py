@@ -1,4 +1,4 @@
-"""What has to hold, whatever went wrong: pure functions over the history of a run."""
+"""The guarantees of a run, whatever its faults: pure functions over the history of a run."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from tianzhou.testing.simulation.history import (
 )
 
 ANSWER_S: Final = 20.0
-"""Within which a send is answered, with an error at least: the producer's limit and a little."""
+"""Maximum seconds until the answer to a send, which may be an error: the producer's limit and a little more."""
 REST_S: Final = 45.0
-"""After the last mishap, how long members of a group may still disagree on who has which queue."""
+"""Seconds after the last fault during which members of a group may still disagree about their queues."""
 START_S: Final = 5.0
 SLACK_S: Final = 1.0
-"""How much later than it should a leader may stop to answer."""
+"""Seconds beyond its limit that a deposed leader may still answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that should never have happened.
+    """A violation of a guarantee.
 
     Attributes:
-        step: of the event that shows it.
-        checker: what it breaks.
-        text: what it is.
+        step: step of the event that shows it.
+        checker: name of the violated guarantee.
+        text: description.
     """
 
     step: int
@@ -53,14 +53,14 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a run has to keep.
+    """The guarantees of a run.
 
     Attributes:
-        statuses: acknowledgements with these are never lost.
+        statuses: acknowledgements with these statuses are never lost.
         groups: consumer groups that get every message.
-        orderly: those of them that get the messages of a queue in order.
+        orderly: the groups that get the messages of a queue in order.
         excused: why replicas may differ; empty when they may not.
-        wait_s: for how long members of a group wait for a leader that is silent.
+        wait_s: seconds that members of a group wait for a silent leader.
     """
 
     statuses: frozenset[str]
@@ -71,7 +71,7 @@ class Promise:
 
 
 def problems(history: History, promise: Promise) -> list[Violation]:
-    """All that is wrong, in the order of the steps that show it."""
+    """Return all violations, in the order of the steps that show them."""
     found = [
         *lost(history, promise),
         *phantoms(history),
@@ -91,7 +91,7 @@ def problems(history: History, promise: Promise) -> list[Violation]:
 
 
 def final(history: History) -> dict[str, Remains]:
-    """What counts as a broker's content in the end: its master's, or its slave's where there is no master."""
+    """Return the final content of each broker: its master's, or its slave's when there is no master."""
     found: dict[str, Remains] = {}
     for one in history.remains:
         if one.is_master or one.broker not in found:
@@ -104,12 +104,12 @@ def _where(history: History) -> dict[QueuePlace, dict[int, str]]:
 
 
 def rotten(history: History) -> set[tuple[QueuePlace, int]]:
-    """Places whose messages bits that flipped have cost: one for each at most, or none is excused."""
+    """Return places of messages lost to flipped bits; none when there are more places than flips."""
     flips = sum(isinstance(event, Rot) for event in history.events)
     if not flips:
         return set()
     where = _where(history)
-    # The last record of a queue leaves its offset to the next message.
+    # A lost last record of a queue leaves its offset to the next message.
     found = {
         (event.place, event.offset)
         for event in history.events
@@ -122,10 +122,10 @@ def rotten(history: History) -> set[tuple[QueuePlace, int]]:
 
 
 def excusable(history: History, promise: Promise) -> set[tuple[QueuePlace, int]]:
-    """Places that may be without their message in the end: `rotten` ones, and those that were never promised.
+    """Return places that may lack their message in the end: `rotten` ones, and places without a guarantee.
 
-    A message that was answered by another status, on a disk that refused to sync, may go with the power while one
-    behind it stays; and so may one that was not answered at all, as long as nobody got it.
+    A message with another status, on a disk that refused to sync, may be lost in a power failure while a later one
+    stays. So may a message without an answer that no consumer got.
     """
     where = _where(history)
     return (
@@ -142,7 +142,7 @@ def excusable(history: History, promise: Promise) -> set[tuple[QueuePlace, int]]
 
 
 def _unanswered_gaps(history: History, where: dict[QueuePlace, dict[int, str]]) -> set[tuple[QueuePlace, int]]:
-    """Places in front of others that no answer and no consumer has named, where a machine has lost its power."""
+    """Return places without an answer or a consumer before later messages, after a power failure."""
     if not any(isinstance(event, PowerLoss) for event in history.events):
         return set()
     named = {(event.place, event.offset) for event in history.events if isinstance(event, Acked | Consumed)}
@@ -155,7 +155,7 @@ def _unanswered_gaps(history: History, where: dict[QueuePlace, dict[int, str]]) 
 
 
 def lost(history: History, promise: Promise) -> Iterator[Violation]:
-    """Nothing acknowledged is lost: it is where the acknowledgement says."""
+    """Yield acknowledged messages that are not at their acknowledged place in the end."""
     where, excused = _where(history), rotten(history)
     for event in history.events:
         if isinstance(event, Acked) and event.status in promise.statuses:
@@ -173,7 +173,7 @@ def lost(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def phantoms(history: History) -> Iterator[Violation]:
-    """Nobody gets what nobody sent."""
+    """Yield messages in consumers and brokers that no producer sent."""
     for event in history.events:
         if isinstance(event, Consumed) and event.message not in history.bodies:
             yield Violation(event.step, "phantom", f"{event.group} got {event.message}")
@@ -187,7 +187,7 @@ def phantoms(history: History) -> Iterator[Violation]:
 
 
 def places(history: History, promise: Promise) -> Iterator[Violation]:
-    """No offset names two messages, and no offset of a queue is without one."""
+    """Yield offsets with two messages, and offsets of a queue without a message."""
     named: dict[tuple[QueuePlace, int], str] = {}
     rows: list[tuple[int, QueuePlace, int, str]] = []
     for event in history.events:
@@ -212,7 +212,7 @@ def places(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def order(history: History, promise: Promise) -> Iterator[Violation]:
-    """Who sends after an answer has come is behind it in the queue."""
+    """Yield messages sent after an answer whose offset is not after the answered one in the queue."""
     begun: dict[str, tuple[int, dict[QueuePlace, int]]] = {}
     excused = excusable(history, promise)
     highest: dict[QueuePlace, int] = {}
@@ -232,7 +232,7 @@ def order(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def skipped(history: History, promise: Promise) -> Iterator[Violation]:
-    """A group that consumes in order gets no message before those in front of it."""
+    """Yield messages that a group with ordered consumption got before earlier ones."""
     highest: dict[tuple[str, QueuePlace], int] = {}
     excused = excusable(history, promise)
     for event in history.events:
@@ -252,7 +252,7 @@ def skipped(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def commits(history: History, promise: Promise) -> Iterator[Violation]:
-    """An offset is committed, and stored by brokers, when the group has got everything before it."""
+    """Yield committed or stored offsets for which the group has not got every earlier message."""
     delivered: dict[tuple[str, QueuePlace], set[int]] = {}
     upto: dict[tuple[str, QueuePlace], int] = {}
     excused = excusable(history, promise)
@@ -277,7 +277,7 @@ def commits(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def steps_back(history: History) -> Iterator[Violation]:
-    """Stored offsets never go back while members agree on their queues and no server forgets."""
+    """Yield stored offsets that decrease while members agree on their queues and no server loses data."""
     known: dict[tuple[str, str, QueuePlace], int] = {}
     restless_s = START_S
     for event in history.events:
@@ -297,7 +297,7 @@ def steps_back(history: History) -> Iterator[Violation]:
 
 
 def leaders(history: History) -> Iterator[Violation]:
-    """A term has one leader."""
+    """Yield terms with two leaders."""
     known: dict[tuple[str, int], str] = {}
     for event in history.events:
         if isinstance(event, Leads):
@@ -309,7 +309,7 @@ def leaders(history: History) -> Iterator[Violation]:
 
 
 def alone(history: History, promise: Promise) -> Iterator[Violation]:
-    """Who is not the leader any more stops to answer for the group before long."""
+    """Yield former leaders that answer for the group too long after the next leader serves."""
     serving: dict[tuple[str, str], int] = {}
     since: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -336,7 +336,7 @@ def alone(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def agreed(history: History) -> Iterator[Violation]:
-    """What is committed at an index of a group's log is one entry, for all members and ever.
+    """Yield indexes of a group's log at which members report different committed entries.
 
     Foreign entries have their own checker.
     """
@@ -354,7 +354,7 @@ def agreed(history: History) -> Iterator[Violation]:
 
 
 def replicas(history: History, promise: Promise) -> Iterator[Violation]:
-    """All copies of a log are equal in the end."""
+    """Yield copies of a log that differ in the end."""
     if promise.excused:
         return
     chosen = final(history)
@@ -374,7 +374,7 @@ def replicas(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def missing(history: History, promise: Promise) -> dict[str, list[str]]:
-    """By group, the messages that are there and that it never got."""
+    """Return, by group, the stored messages that it never got."""
     delivered: dict[str, set[str]] = {group: set() for group in promise.groups}
     for event in history.events:
         if isinstance(event, Consumed) and event.group in delivered:
@@ -390,7 +390,7 @@ def missing(history: History, promise: Promise) -> dict[str, list[str]]:
 
 
 def undelivered(history: History, promise: Promise) -> Iterator[Violation]:
-    """Every message reaches every group."""
+    """Yield groups that did not get every message."""
     for group, messages in missing(history, promise).items():
         first = ", ".join(messages[:3])
         yield Violation(
@@ -399,7 +399,7 @@ def undelivered(history: History, promise: Promise) -> Iterator[Violation]:
 
 
 def unanswered(history: History) -> Iterator[Violation]:
-    """Who asks gets an answer."""
+    """Yield sends without an answer in time."""
     open_sends: dict[str, Sent] = {}
     for event in history.events:
         if isinstance(event, Sent):
@@ -425,5 +425,5 @@ def _text(place: QueuePlace) -> str:
 
 
 def around(events: list[HistoryEvent], step: int, before: int = 12) -> list[HistoryEvent]:
-    """The events up to a step that are worth a look, the newest last."""
+    """Return the last relevant events up to a step, the newest last."""
     return [event for event in events if event.step <= step and not isinstance(event, Agreed)][-before:]

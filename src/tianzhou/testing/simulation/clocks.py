@@ -1,4 +1,4 @@
-"""The clock of a simulated machine: it goes with the loop, and its hands may be set."""
+"""The clock of a simulated machine: monotonic time is the loop's, and the wall clock can be set."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class MachineClock:
 
     Args:
         loop: its time is the monotonic one.
-        ahead_ms: how far the wall clock is ahead of the other machines'.
+        ahead_ms: ms that the wall clock is ahead of other machines.
     """
 
     def __init__(self, loop: SimulationLoop, ahead_ms: int = 0) -> None:
         self._loop = loop
         self._start_ms = START_MS + ahead_ms
-        # Connections ask several times for each read.
+        # Connections read the clock several times for each read.
         self.monotonic = loop.time
         """Seconds of the loop."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since the epoch."""
+        """Return the wall-clock time, milliseconds since the epoch."""
         return self._start_ms + round(self._loop.time() * 1000)
 
     def jump(self, milliseconds: int) -> None:
-        """Set the wall clock forwards or backwards; monotonic time is untouched."""
+        """Set the wall clock forwards or backwards; monotonic time does not change."""
         self._start_ms += milliseconds

@@ -1,4 +1,4 @@
-"""The simulated cluster: its machines with what runs on them, and what can be done to it."""
+"""The simulated cluster: its machines, their programs, and the faults that strike it."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ GROUPS: Final = {"Shipping": False, "Ledger": True}
 QUEUES: Final = 3
 LOOK_S: Final = 0.5
 FORCED_S: Final = 1.0
-"""A death that waits for a step or a sync which never comes strikes anyway after so long."""
+"""Seconds after which a death that waits for a step or a sync happens without it."""
 
 Node = NameServerOn | BrokerOn | ProducerOn | ConsumerOn
 
 
 class SimulatedCluster:
-    """See the module.
+    """The simulated cluster, see the module.
 
     Args:
-        layout: what there is.
-        loop: where everything lives.
+        layout: the servers and the load.
+        loop: the event loop of the cluster.
         root: folder of the machines.
-        rng: all its dice.
-        history: gets what happens.
+        rng: source of all random numbers.
+        history: records the events.
 
     Attributes:
         brokers: by machine.
-        producers: two, one with messages that belong to one queue.
+        producers: two, one of which sends all messages to one queue.
         consumers: two members of each of `GROUPS`.
-        clients: all of these.
+        clients: all producers and consumers.
     """
 
     def __init__(self, layout: ClusterLayout, loop: SimulationLoop, root: Path, rng: Random, history: History) -> None:
@@ -141,7 +141,7 @@ class SimulatedCluster:
         return machine
 
     def _membership(self, plan: BrokerPlan) -> dict[str, Any]:
-        """Settings of a member of a group that others have to know, too."""
+        """Return the settings of a group's member that depend on the other members."""
         if not plan.member:
             return {}
         places = enumerate(self._layout.brokers, 1)
@@ -149,7 +149,7 @@ class SimulatedCluster:
         return {"d_leger_self_id": plan.member, "d_leger_peers": peers}
 
     def disks(self) -> Iterator[ForgetfulDisk]:
-        """Those of the machines that run."""
+        """Return the disks of the running machines."""
         return (machine.disk for machine in self._machines.values() if machine.disk is not None)
 
     # a run, step by step
@@ -191,21 +191,21 @@ class SimulatedCluster:
             self._history.add(Serves, self.brokers[name].broker_settings["broker_name"], 0, name, False)
 
     def _leader(self) -> str:
-        """The member that leads the group; any one when none does."""
+        """Return the member that leads the group; any member without a leader."""
         leading = [name for name, server in self.brokers.items() if server.leads]
         return self._rng.choice(leading or [*self.brokers])
 
     def strike(self, planned: Planned) -> None:
-        """Let a fault happen, and be mended after its time."""
+        """Start a fault; it ends after its time."""
         if planned.machine == LEADER:
             planned = replace(planned, machine=self._leader())
         self._history.add(Fault, planned.line)
-        # An operator goes on with folders when all is mended.
+        # An operator continues exchanges of folders after the end of all faults.
         tasks = self._operations if planned.kind == "folder" else self._strikes
         tasks.append(asyncio.get_running_loop().create_task(self._struck(planned)))
 
     async def mend(self) -> None:
-        """End what goes wrong, and start whatever does not run but for what is gone for good."""
+        """End all faults, and start every stopped machine, except a machine that is gone for good."""
         for strike in self._strikes:
             strike.cancel()
         await asyncio.gather(*self._strikes, return_exceptions=True)
@@ -222,7 +222,8 @@ class SimulatedCluster:
             self._operator.stop()
         for broker in self.brokers.values():
             if broker.broker is not None and WORK in broker.broker.troubles:
-                # The disk failed: nothing but a restart makes it write again, and whoever restarts has repaired it.
+                # The disk failed, so only a restart makes the broker write again. The operator has repaired the disk
+                # before it.
                 broker.machine.die(power=broker.name in self._layout.powerless)
         for name, node in self._nodes.items():
             if isinstance(node, BrokerOn) and node.stopping:
@@ -231,7 +232,7 @@ class SimulatedCluster:
                 node.start()
 
     async def watch(self) -> None:
-        """Look at the offsets that brokers have, until cancelled."""
+        """Record the offsets that brokers have stored, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             for server in self.brokers.values():
@@ -247,7 +248,7 @@ class SimulatedCluster:
                             self._history.add(Stored, life, group, place, offset)
 
     async def obey(self) -> None:
-        """Do what members with other folders ask their operator for, until cancelled."""
+        """Do the operator's work for members with exchanged folders, until cancelled."""
         if self._exchanges is not None:
             await self._exchanges.watch()
 
@@ -280,7 +281,7 @@ class SimulatedCluster:
             one = [name for at, name in enumerate(machines) if planned.amount >> at & 1]
             network.halves(self._addresses(one), self._addresses(name for name in machines if name not in one))
         elif kind in {"alone", "deaf", "mute"}:
-            # Clients reach it all the same, or not either.
+            # The fault may also cut the connections to clients.
             machines = [*self.brokers, *(client.name for client in self.clients if planned.amount)]
             (here,) = self._addresses([planned.machine])
             for there in self._addresses(name for name in machines if name != planned.machine):
@@ -298,7 +299,7 @@ class SimulatedCluster:
         self._history.add(Fault, "the network is mended")
 
     async def _members_struck(self, planned: Planned) -> None:
-        """What only members of a group go through, but for cuts."""
+        """Strike members of a group with their own faults, except for cuts."""
         if planned.kind == "stop":
             machine = self._machines[planned.machine]
             machine.freeze()
@@ -321,7 +322,7 @@ class SimulatedCluster:
             )
 
     async def _folder_struck(self, planned: Planned) -> None:
-        """What an operator does with folders of members."""
+        """Do an operator's work with folders of members."""
         name, kind, exchanges = planned.machine, planned.other, self._exchanges
         assert exchanges is not None
         if planned.kind == "backup":
@@ -339,12 +340,12 @@ class SimulatedCluster:
         return "power" if planned.amount & 1 and name in self._layout.powerless else "kill"
 
     def _voted(self, voter: str, planned: Planned, outside: Context, candidate: str) -> None:
-        """Who has given its vote dies and is back at once, who got it a little later and for longer."""
+        """Kill the voter, which restarts at once, and a little later the elected candidate, for longer."""
         for server in self.brokers.values():
             if server.machine.process is not None:
                 server.machine.process.on_vote = None
         winner = next(one.machine for one in self._layout.brokers if one.member == candidate)
-        # Steps are even: with the power, odd ones are counted otherwise.
+        # Steps are even numbers, because odd numbers count differently in a power failure.
         deaths = ((voter, planned.amount >> 1 & 6, 0.2 * planned.for_s), (winner, planned.amount >> 3 & 30, 3.0))
         for name, steps, for_s in deaths:
             death = replace(planned, kind=self._end_of(name, planned), machine=name, amount=steps, for_s=for_s)
@@ -396,7 +397,7 @@ class SimulatedCluster:
             self._nodes[machine.name].start()
 
     def _flip(self, machine: Machine) -> str:
-        """Flip a bit of the log; returns where."""
+        """Flip a bit of the log; return its place."""
         logs = sorted((machine.folder / "store" / "commitlog").iterdir())
         chosen = self._rng.choice([path for path in logs if path.stat().st_size])
         content = bytearray(chosen.read_bytes())
@@ -406,10 +407,10 @@ class SimulatedCluster:
         chosen.write_bytes(content)
         return f"byte {at} of {chosen.name}"
 
-    # what there is in the end
+    # final content
 
     def settled(self) -> str:
-        """Why it is too early to look at what remains; empty when it is not."""
+        """Return why it is too early to read the final content; empty when it is not."""
         if self._exchanges is not None and (
             self._exchanges.exchanged or not all(task.done() for task in self._operations)
         ):
@@ -437,7 +438,7 @@ class SimulatedCluster:
         return ""
 
     def _group_settled(self) -> str:
-        """As `settled`, for the members of a group."""
+        """Return the reason of `settled` for the members of a group."""
         members = {name: server.broker for name, server in self.brokers.items() if name not in self._gone}
         leading = [name for name, server in self.brokers.items() if server.leads]
         if len(leading) != 1:
@@ -454,7 +455,7 @@ class SimulatedCluster:
         return ""
 
     def diverged(self) -> list[BrokerOn]:
-        """Slaves that say that they have what their master has not."""
+        """Return the slaves that report data which their master does not have."""
         found = []
         for server in self.brokers.values():
             if self._layout.grouped or server.is_master or server.broker is None:
@@ -464,7 +465,7 @@ class SimulatedCluster:
         return found
 
     async def empty(self, slave: BrokerOn) -> None:
-        """Do what a slave asks for that has what its master has not: begin again with nothing."""
+        """Restart a diverged slave with an empty folder, as it requests."""
         if not self._layout.powerless:
             self._history.add(Fault, f"{slave.name} has what its master has not, and no machine lost its power")
         await slave.stop()
@@ -472,11 +473,11 @@ class SimulatedCluster:
         slave.start()
 
     def remains(self) -> list[Remains]:
-        """What every broker that runs holds."""
+        """Return the content of every running broker."""
         return [remains_of(server, self._history) for server in self.brokers.values() if server.broker is not None]
 
     def tear_down(self) -> None:
-        """Let go of everything that lives or has died."""
+        """Release all resources of running and dead programs."""
         tasks: list[asyncio.Task[Any]] = []
         for machine in self._machines.values():
             machine.on_death = lambda: None

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when: drawn from the seed before anything happens. Pure."""
+"""The faults of a run and their times, drawn from the seed before the run. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GROUP: Final = "another-group"
 LIFE: Final = "another-life"
 NAME: Final = "another-name"
 KINDS: Final = (OLDER, EMPTY, COPY, GROUP, LIFE, NAME)
-"""Folders: an older copy of the member's own, an empty one, a copy of another member's, one of another group of the
-same name, one of another life of the group, one of a group of another name."""
+"""Kinds of folders: an older copy of the member's own, an empty one, a copy of another member's, one of another group
+of the same name, one of another life of the group, one of a group of another name."""
 FOREIGN: Final = frozenset({GROUP, LIFE, NAME})
 """Folders that a stranger has filled."""
 
@@ -33,14 +33,15 @@ class Planned:
 
     Attributes:
         at_s: when it strikes, virtual seconds.
-        kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`; for
-            members of a group `stop`, `alone`, `deaf`, `mute`, `blackout` of all of them, and `election`: the leader
-            dies, then who gives a vote, and who gets it. An operator makes a `backup` of a folder, has a `stranger`
-            fill one, and exchanges one (`folder`).
-        machine: whom it strikes; `LEADER` for who leads then.
+        kind: `kill`, `power`, `restart`, `cut`, `one-way`, `halves`, `slow`, `jump`, `disk`, `leave` or `rot`. Members
+            of a group also have `stop`, `alone`, `deaf`, `mute`, `blackout` of all members, and `election`: the leader
+            dies, then a voter, and then the elected candidate. An operator makes a `backup` of a folder, has a
+            `stranger` fill one, and exchanges one (`folder`).
+        machine: the machine that it strikes; `LEADER` for the leader at that time.
         other: the other end of a cut; the kind of a folder.
-        for_s: how long it lasts.
-        amount: steps until a death, how much slower, or milliseconds; of a `folder`, whether the member is killed.
+        for_s: duration in seconds.
+        amount: steps until a death, the factor of slowness, or milliseconds; for a `folder`, whether the member is
+            killed.
     """
 
     at_s: float
@@ -52,7 +53,7 @@ class Planned:
 
     @property
     def line(self) -> str:
-        """The fault in words."""
+        """The fault as text."""
         text = f"{self.kind} {self.machine}"
         if self.other:
             text += f" {self.other}"
@@ -63,17 +64,17 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Mishaps:
-    """What may go wrong in a scenario.
+    """The possible faults of a scenario.
 
     Attributes:
         servers: machines that may die, be stopped, or have their clocks set.
         clients: machines of producers and consumers.
-        powerless: those of the servers whose machines may lose their power.
+        powerless: servers whose machines may lose their power.
         rots: whether bits flip in the log of a server that is down.
-        gone: a server that dies at the end and never comes back; empty for none.
-        span_s: when it may, from and to.
+        gone: a server that dies at the end and never restarts; empty for none.
+        span_s: first and last time of faults.
         grouped: whether the servers are members of a group.
-        weak: those of them that alone are struck by anything; empty for all.
+        weak: the only servers that faults strike; empty for all.
         exchanges: whether an operator exchanges whole folders.
     """
 
@@ -89,7 +90,7 @@ class Mishaps:
 
 
 def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
-    """Draw the faults of a run, in the order of their times; none at all for one of ten."""
+    """Draw the faults of a run, in the order of their times; one of ten runs has none."""
     if rng.random() < 0.1 and not mishaps.gone:
         return []
     begin_s, end_s = mishaps.span_s
@@ -107,13 +108,13 @@ def plan(mishaps: Mishaps, rng: Random) -> list[Planned]:
         found.append(Planned(at_s, "leave", mishaps.gone, amount=rng.randint(0, 200)))
         others = [one for one in mishaps.servers if one != mishaps.gone]
         if others and rng.random() < 0.5:
-            # A machine that is about to go is often cut off from the others first.
+            # A failing machine often loses its connections to the others first.
             found.append(Planned(max(at_s - rng.random(), 0), "cut", mishaps.gone, rng.choice(others), for_s=LONGEST_S))
     return sorted(found, key=lambda one: one.at_s)
 
 
 def _exchanges(mishaps: Mishaps, rng: Random) -> list[Planned]:
-    """Draw what an operator does with folders: first copies and a foreign folder, then exchanges."""
+    """Draw an operator's work with folders: first copies and a foreign folder, then exchanges."""
     begin_s, end_s = mishaps.span_s
     span_s = end_s - begin_s
     backed = [server for server in mishaps.servers if rng.random() < 0.5]
@@ -164,7 +165,7 @@ def _one(mishaps: Mishaps, rng: Random, at_s: float) -> Planned:
 
 def _one_of_group(mishaps: Mishaps, rng: Random, at_s: float) -> Planned:
     servers = mishaps.weak or mishaps.servers
-    # Most of what can go wrong in a group goes wrong when its leader does.
+    # Faults of the leader find most errors of a group.
     victim = LEADER if not mishaps.weak and rng.random() < 0.5 else rng.choice(servers)
     everybody = [*mishaps.servers, *mishaps.clients]
     for_s = rng.random() * LONGEST_S

@@ -15,7 +15,7 @@ def folder_problems(history: History) -> list[Violation]:
 
 
 def followed(history: History) -> Iterator[Violation]:
-    """Yield members that lead with foreign entries, or take them for committed without a foreign folder."""
+    """Yield members that lead with foreign entries, or report them as committed without a foreign folder."""
     holders: set[str] = set()
     for event in history.events:
         if isinstance(event, Exchanged):
@@ -29,7 +29,7 @@ def followed(history: History) -> Iterator[Violation]:
 
 
 def halted(history: History) -> Iterator[Violation]:
-    """Yield members that follow no further although nobody exchanged their folders."""
+    """Yield members that follow no further without an exchange of their folders."""
     exchanged: set[str] = set()
     for event in history.events:
         if isinstance(event, Exchanged):

@@ -1,8 +1,8 @@
 """Exchanges of whole folders by an operator: older copies, empty folders, folders of another log.
 
-One member at a time gets another folder, while the disks of all other members have every committed entry. So
-a majority keeps its folders. The operator looks at the member until it has the group's log again, and resets a member
-that follows no further, or does not start, by an empty folder.
+One member at a time gets another folder, while the disks of all other members have every committed entry. So a majority
+does not change its folders. The operator watches the member until it has the group's log again. It resets a member that
+follows no further, or does not start, with an empty folder.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FolderExchanges:
     """Restarts members with other folders; see the module.
 
     Args:
-        root: takes the copies.
-        rng: its dice.
-        history: gets what happens.
+        root: folder for the copies.
+        rng: source of random numbers.
+        history: records the events.
         brokers: the members by machine.
 
     Attributes:
@@ -76,13 +76,13 @@ class FolderExchanges:
             self._foreign[name] = folder
 
     async def exchange(self, name: str, kind: str, down_s: float, *, hasty: bool) -> None:
-        """Restart a member with another folder, unless the other members may lack what it has.
+        """Restart a member with another folder, unless the other members may lack entries that it has.
 
         Args:
             name: the member.
             kind: one of `faults.KINDS`.
             down_s: virtual seconds until the member is started.
-            hasty: whether the member is killed and loses its folder at once, rather than stopped and looked after.
+            hasty: whether the member is killed and loses its folder at once; otherwise it is stopped and checked first.
         """
         if self._source(name, kind) is None and kind != EMPTY:
             return
@@ -110,7 +110,7 @@ class FolderExchanges:
         server.start()
 
     async def watch(self) -> None:
-        """Look at members with other folders, and reset those that follow no further, until cancelled."""
+        """Watch members with other folders, and reset each one that halts, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             for name in list(self.exchanged):
@@ -136,7 +136,7 @@ class FolderExchanges:
         if kind == OLDER:
             return self._copies.get(name)
         if kind == COPY:
-            # Of a member that runs, as it is now.
+            # The copy is of a running member, in its present state.
             others = [other for other in self._brokers if other != name]
             return self._brokers[self._rng.choice(others)].machine.folder
         return self._foreign.get(name) if kind in FOREIGN else None
@@ -182,7 +182,7 @@ def _entries(server: BrokerOn) -> EntryLog:
 
 
 def _agree(servers: list[BrokerOn]) -> bool:
-    """Whether all members follow one leader in one term, and have on their disks all that is committed."""
+    """Whether all members follow one leader in one term, and have all committed entries on their disks."""
     leading = [server for server in servers if server.leads]
     if len(leading) != 1 or any(server.broker is None for server in servers):
         return False

@@ -1,7 +1,7 @@
-"""What happened: every send and its answer, every message consumed, every commit and fault, with step and virtual time.
+"""The history of a run: sends and answers, consumed messages, commits and faults, with step and virtual time.
 
-What checkers decide from is here, and nothing else is. A digest of all of it, and of every packet and connection,
-stands for the whole run: two runs of one seed are the same when their digests are.
+It contains exactly the events that the checkers use. A digest of all of them, and of every packet and connection,
+identifies the run: two runs of one seed are equal when their digests are.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class QueuePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """Something that happened.
+    """An event of a run.
 
     Attributes:
-        step: callbacks the loop had run by then.
+        step: number of callbacks that the loop had run before.
         at_s: virtual time.
     """
 
@@ -33,7 +33,7 @@ class HistoryEvent:
     at_s: float
 
     def line(self) -> str:
-        """The event in words, for traces and the digest."""
+        """Return the event as text, for traces and the digest."""
         what = " ".join(
             f"{field.name}={_word(getattr(self, field.name))}"
             for field in fields(self)
@@ -44,7 +44,7 @@ class HistoryEvent:
 
 @dataclass(frozen=True, slots=True)
 class Sent(HistoryEvent):
-    """A producer was asked to send a message."""
+    """A producer started to send a message."""
 
     message: str
     writer: str
@@ -62,7 +62,7 @@ class Acked(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class Refused(HistoryEvent):
-    """A send ended with an error, and the message may be stored or not."""
+    """A send failed with an error; the message may be stored or not."""
 
     message: str
     error: str
@@ -96,10 +96,10 @@ class Committed(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class Stored(HistoryEvent):
-    """The offset that a broker was seen to have stored for a group.
+    """A broker has stored an offset for a group.
 
     Attributes:
-        life: the broker, and which of its lives.
+        life: the broker, with the number of its life.
     """
 
     life: str
@@ -110,21 +110,21 @@ class Stored(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ended(HistoryEvent):
-    """A client died, and with it what it waited for."""
+    """A client died, with its outstanding calls."""
 
     client: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fault(HistoryEvent):
-    """Something went wrong on purpose, or was mended."""
+    """A fault began or ended."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLoss(Fault):
-    """A machine has lost its power, and with it what its disk did not have."""
+    """A machine lost its power, and the data that its disk did not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Leads(HistoryEvent):
     """A member of a DLedger group became its leader.
 
     Attributes:
-        foreign: how many foreign entries (`Foreign`) the log of the member has.
+        foreign: number of foreign entries (`Foreign`) in the member's log.
     """
 
     group: str
@@ -150,7 +150,7 @@ class Leads(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class Serves(HistoryEvent):
-    """A leader of a DLedger group begins, or ends, to answer for it; one that dies or is stopped ends, too."""
+    """A leader of a DLedger group began or stopped to answer for it, by a death or a stop too."""
 
     group: str
     term: int
@@ -160,7 +160,7 @@ class Serves(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class Agreed(HistoryEvent):
-    """A member of a DLedger group says that an entry is committed.
+    """A member of a DLedger group reported an entry as committed.
 
     Attributes:
         content: digest of the entry.
@@ -217,7 +217,7 @@ class Halted(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class Log(HistoryEvent):
-    """A line that a program logged; only when somebody reads the trace."""
+    """A line that a program logged; only when the trace is requested."""
 
     where: str
     text: str
@@ -225,14 +225,16 @@ class Log(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a broker holds in the end.
+    """The final content of a broker.
 
     Attributes:
         server: the machine.
-        broker: its name as clients know it.
-        is_master: whether messages are sent to it.
+        broker: its name for clients.
+        is_master: whether producers send messages to it.
         queues: the messages of each queue with their offsets, in order.
-        log: digest of the commit log up to each multiple of 4 KiB, and its end.
+        log_begin: log offset where the commit log begins.
+        log_end: log offset where it ends.
+        log: digest of the commit log.
     """
 
     server: str
@@ -245,16 +247,16 @@ class Remains:
 
 
 class History:
-    """See the module.
+    """The history of a run, see the module.
 
     Args:
-        clock: step and virtual time.
+        clock: returns step and virtual time.
 
     Attributes:
         events: in their order.
-        bodies: what every message ever sent consists of.
-        remains: what the brokers hold in the end.
-        pending: sends that have no answer yet.
+        bodies: body of every message ever sent, by name.
+        remains: final content of the brokers.
+        pending: sends without an answer yet.
         foreign: digests of the entries of `Foreign`.
     """
 
@@ -267,10 +269,10 @@ class History:
         self.pending: dict[str, Sent] = {}
         self.foreign: set[str] = set()
         self.notes: list[str] | None = None
-        """Every packet in words; None while nobody wants to see them."""
+        """Every packet as text; None unless the trace is requested."""
 
     def add(self, kind: Callable[..., HistoryEvent], *values: object) -> None:
-        """Note an event that happens now."""
+        """Record an event at the present time."""
         event = kind(*self._clock(), *values)
         self.events.append(event)
         if isinstance(event, Sent):
@@ -285,7 +287,7 @@ class History:
             self._digest.update(event.line().encode())
 
     def note(self, text: str) -> None:
-        """Let something count for the digest that checkers need not know."""
+        """Add a text to the digest that checkers do not need."""
         step, at_s = self._clock()
         line = f"{step} {at_s:.7f} {text}"
         self._digest.update(line.encode())
@@ -294,7 +296,7 @@ class History:
 
     @property
     def digest(self) -> str:
-        """Stands for everything that happened so far."""
+        """Digest of all events so far."""
         return self._digest.hexdigest()
 
 

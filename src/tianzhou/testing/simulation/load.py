@@ -1,4 +1,4 @@
-"""Producers and push consumers of a simulated cluster, which note what they send, are answered, and are handed."""
+"""Producers and push consumers of a simulated cluster, which record their sends, answers and received messages."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ProducerOn:
 
     Args:
         machine: where it runs.
-        rng: its dice.
-        history: gets what happens.
+        rng: source of random numbers.
+        history: records the events.
         options: of its client.
-        messages: how many it sends.
-        pause_s: between two, at most.
-        keyed: whether its messages belong together and go to one queue.
+        messages: number of messages to send.
+        pause_s: maximum pause between two, seconds.
+        keyed: whether its messages belong together and are sent to one queue.
 
     Attributes:
         done: whether all sends have ended.
@@ -68,16 +68,16 @@ class ProducerOn:
 
     @property
     def name(self) -> str:
-        """The machine's."""
+        """Name of the machine."""
         return self.machine.name
 
     def start(self) -> None:
-        """Start it; a second life goes on behind the message the first one was at."""
+        """Start the program; a later life continues after the last message of the one before."""
         if self.machine.process is None:
             self.machine.start(self._run)
 
     def died(self) -> None:
-        """Its process is no more."""
+        """Record the death of the process."""
         self._history.add(Ended, self.name)
 
     async def _run(self) -> None:
@@ -113,8 +113,8 @@ class ConsumerOn:
 
     Args:
         machine: where it runs.
-        rng: its dice.
-        history: gets what happens.
+        rng: source of random numbers.
+        history: records the events.
         options: of its client.
         group: the consumer group.
         orderly: whether queues are consumed in order.
@@ -142,16 +142,16 @@ class ConsumerOn:
 
     @property
     def name(self) -> str:
-        """The machine's."""
+        """Name of the machine."""
         return self.machine.name
 
     def start(self) -> None:
-        """Start it."""
+        """Start the program."""
         if self.machine.process is None:
             self.machine.start(self._run)
 
     def died(self) -> None:
-        """Its process is no more."""
+        """Record the death of the process."""
         self._history.add(Ended, self.name)
 
     async def _run(self) -> None:

@@ -1,7 +1,7 @@
-"""An event loop without a kernel: its time is a number, its connections are `network`'s, its steps are counted.
+"""An event loop without a kernel: virtual time, simulated connections (`network`), and counted steps.
 
-The order of everything that happens on it follows from what was scheduled, and from nothing else. Callbacks run in
-their asyncio order; those of processes that have died are dropped.
+The order of all callbacks depends only on the scheduled callbacks. Callbacks run in their asyncio order; the loop drops
+callbacks of dead processes.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from tianzhou.testing.simulation.network import Network
 
 MOST_STEPS = 5_000_000
-"""Steps after which a run counts as one that goes round in circles."""
+"""Number of steps after which a run counts as endless."""
 CLOSINGS = 100
-"""How many times a coroutine may wait while it is closed."""
+"""Maximum number of waits of a coroutine while it is closed."""
 
 
 class StuckError(Exception):
-    """Nothing is left that could ever happen, or there is no end to it."""
+    """The error of a run without further events, or without an end."""
 
 
 class SimulationLoop(asyncio.BaseEventLoop):
-    """See the module.
+    """The event loop of a simulation, see the module.
 
     Args:
         rng: decides how long threads take.
 
     Attributes:
-        steps: callbacks that were run.
-        network: where connections are made.
+        steps: number of callbacks run.
+        network: creates connections.
     """
 
     network: Network
@@ -52,10 +52,10 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._now_s = 0.0
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was created."""
         return self._now_s
 
-    # BaseEventLoop's seams
+    # overridden methods of BaseEventLoop
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
@@ -91,57 +91,57 @@ class SimulationLoop(asyncio.BaseEventLoop):
             handle._run()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is passed over when its time comes."""
+        """Do nothing; a cancelled timer is skipped when it is due."""
 
     def _process_events(self, event_list: Any) -> None:
-        """There is no kernel that could have any."""
+        """Do nothing; without a kernel, there are no I/O events."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps that would have to be woken."""
+        """Do nothing; no thread sleeps in a selector."""
 
     def resume(self, process: SimulatedProcess) -> None:
-        """Let a process go on that was stopped: what was due meanwhile is due now."""
+        """Resume a stopped process; its overdue callbacks run now."""
         held, process.held = process.held, None
         self._ready.extend(held or ())  # type: ignore[attr-defined]
 
     def abandon(self, tasks: Iterable[asyncio.Task[Any]] = ()) -> None:
-        """Let go of all tasks: what they would do at their end is done to nobody.
+        """Close all tasks; the effects of their cleanup reach no program.
 
         Args:
-            tasks: further ones.
+            tasks: further tasks.
         """
-        # What waits in a `finally`, deep down, complains of being let go.
+        # A coroutine that awaits in a nested `finally` reports an error when it is closed.
         with patch.object(sys, "unraisablehook", lambda _: None):
             for task in (*tasks, *asyncio.all_tasks(self)):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine: Any = task.get_coro()
-                # A task that has not begun never reaches its `await`, so close what it was to await.
+                # A task that has not begun never reaches its `await`, so close the coroutine that it would await.
                 arguments = _arguments_of_unstarted(coroutine)
                 for _ in range(CLOSINGS):
                     try:
                         coroutine.close()
                     except RuntimeError:
                         continue
-                    except BaseException:  # noqa: BLE001 - nobody is there any more whom it could concern
+                    except BaseException:  # noqa: BLE001 - no program remains that the error could concern
                         pass
                     break
                 for argument in arguments:
                     close_unstarted(argument)
 
-    # what servers and clients ask of a loop
+    # calls of servers and clients
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """A call that a thread would make is made a moment later."""
+        """Run a thread's function a moment later."""
         return self.done_later(self._rng.random() * 0.002, func, *args)
 
     def done_later(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """Call a function after a while, for who awaits its result."""
+        """Call a function after a delay, and return a future with its result."""
         future = self.create_future()
 
         def call() -> None:
             try:
                 result = function(*arguments)
-            except Exception as error:  # noqa: BLE001 - it belongs to who awaits it
+            except Exception as error:  # noqa: BLE001 - it belongs to the awaiting task
                 if not future.done():
                     future.set_exception(error)
             else:
@@ -152,29 +152,29 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return future
 
     async def getaddrinfo(self, host: Any, port: Any, **keywords: Any) -> list[Any]:
-        """Addresses are numbers already."""
+        """Return the address itself; hosts are numeric here."""
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, int(port)))]
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """As asyncio's, over the network of the simulation."""
+        """Connect as asyncio does, over the simulated network."""
         return await self.network.connect(protocol_factory, host, port)
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """As asyncio's."""
+        """Create a server as asyncio does."""
         return self.network.serve(protocol_factory, host, port)
 
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_: Any) -> Any:
-        """As asyncio's, for what `network`'s listeners accept."""
+        """Connect an accepted socket as asyncio does, for listeners of `network`."""
         protocol = protocol_factory()
         sock.end.attach(protocol)
         return sock.end, protocol
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
-        """As asyncio's, for listeners and connections of `network`."""
+        """Add a reader as asyncio does, for listeners and connections of `network`."""
         fd.on_readable(callback, args)
 
     def remove_reader(self, fd: Any) -> bool:
-        """As asyncio's."""
+        """Remove a reader as asyncio does."""
         return bool(fd.on_readable(None, ()))
 
 
@@ -186,7 +186,7 @@ def _idle(timer: Any) -> bool:
 
 
 def _arguments_of_unstarted(coroutine: Any) -> list[Any]:
-    """Return the arguments of a coroutine that has not begun; empty for one that has, or that is no native one."""
+    """Return the arguments of a native coroutine that has not begun; empty for any other."""
     if not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
         return []
     frame = coroutine.cr_frame

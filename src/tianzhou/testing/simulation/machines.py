@@ -1,4 +1,4 @@
-"""Machines: a clock, a disk that forgets, and a process that dies in any step and is started again."""
+"""Simulated machines: a clock, a disk that may lose data, and a process that can die in any step and restart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MachineDisk(ForgetfulDisk):
         self._died = died
 
     def cut(self) -> None:
-        """Let the process die now.
+        """Kill the process now.
 
         Raises:
             PowerLostError: always.
@@ -39,19 +39,19 @@ class Machine:
     """A computer of the cluster.
 
     Args:
-        name: what it is called.
+        name: its name.
         address: its IP address.
         root: gets a folder for each of its lives.
-        loop: where its processes run.
-        network: what it is plugged into.
-        rng: decides what its disk keeps.
-        forgets: whether it has a disk whose losses matter.
+        loop: event loop of its processes.
+        network: the network of the cluster.
+        rng: decides which data its disk keeps.
+        forgets: whether its disk may lose data.
 
     Attributes:
-        clock: its own.
-        process: what runs on it; None while nothing does.
-        disk: of the present life; None while nothing runs, or when its losses do not matter.
-        folder: where the files of its present, or next, life are.
+        clock: its clock.
+        process: the running process; None without one.
+        disk: of the present life; None without a process, or when the disk loses no data.
+        folder: files of the present, or next, life.
         on_death: called when the process has died.
     """
 
@@ -79,7 +79,7 @@ class Machine:
         self._forgets = forgets
         self._lives = self._boots = 0
         self.dead_tasks: list[asyncio.Task[Any]] = []
-        """Of processes that died: a coroutine that is collected would run what it has still to do."""
+        """Tasks of dead processes. This list prevents their collection, which would run their remaining cleanup."""
         self._main: asyncio.Task[None] | None = None
         self.folder = self._place()
         self.folder.mkdir(parents=True)
@@ -92,7 +92,7 @@ class Machine:
         """Start a process.
 
         Args:
-            main: what it does.
+            main: its main coroutine function.
         """
         assert self.process is None, f"{self.name} runs already"
         self._network.plug_in(self)
@@ -100,15 +100,15 @@ class Machine:
         if self._forgets:
             self.disk = MachineDisk(self.folder, self._rng, lambda: self.die(power=True))
         task = process.context.run(lambda: self._loop.create_task(main(), name=f"{self.name} main"))
-        # Who only waits for what never comes would be collected.
+        # A task that waits forever would be collected without this reference.
         self._main = task
         return task
 
     def die(self, *, power: bool) -> None:
-        """End the process in the step it is at: nothing more is written, sent, or done.
+        """Kill the process in its present step; it writes, sends and runs nothing more.
 
         Args:
-            power: whether the machine loses its power, and with it what was not synced.
+            power: whether the machine loses its power, with all data not synced.
         """
         process, self.process = self.process, None
         if process is None or process.ended:
@@ -124,7 +124,7 @@ class Machine:
         if power:
             self._boots += 1
         self._network.died(process, power=power)
-        # Whatever else is pending is held by who waits for it.
+        # Other pending objects are referenced by their waiters.
         self.dead_tasks += asyncio.all_tasks(self._loop)
         self.on_death()
 
@@ -134,31 +134,31 @@ class Machine:
             self.process.held = []
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the stopped process."""
         if self.process is not None:
             self._loop.resume(self.process)
 
     def spare(self) -> None:
-        """Let nothing strike any more that was to strike later."""
+        """Cancel all faults that are set for later."""
         if self.process is not None:
             self.process.on_step = self.process.on_vote = None
         if self.disk is not None:
             self.disk.fail_at = self.disk.before_sync = None
 
     def empty(self) -> None:
-        """Let the next life begin with an empty folder."""
+        """Start the next life with an empty folder."""
         assert self.process is None, f"{self.name} runs"
         self.folder = self._place()
         self.folder.mkdir(parents=True)
 
     def exchange(self, source: Path) -> None:
-        """Let the next life begin with a copy of another folder."""
+        """Start the next life with a copy of another folder."""
         assert self.process is None, f"{self.name} runs"
         self.folder = self._place()
         shutil.copytree(source, self.folder)
 
     def stopped(self) -> None:
-        """The process has ended by itself; its machine goes on."""
+        """Record the normal end of the process; the machine stays up."""
         process, self.process = self.process, None
         if process is not None:
             process.ended = True

@@ -1,4 +1,4 @@
-"""Members of a DLedger group, seen from outside: who leads and serves, and which entries each says are committed."""
+"""Members of a DLedger group, observed from outside: leadership, service, and reported committed entries."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tianzhou.testing.simulation.history import Agreed, Foreign, Halted, History
 from tianzhou.testing.simulation.processes import here
 
 STRANGER: Final = "stranger"
-"""The machine of a member of another group, or of another life of the group, on a network of its own."""
+"""The machine of a member of another group, or of another life of the group, on its own network."""
 
 
 @contextmanager
 def members_noted(history: History) -> Iterator[None]:
-    """Note every leadership, every entry that a member says is committed, and every member that halts.
+    """Record every leadership, every entry that a member reports as committed, and every member that halts.
 
-    Entries that the stranger appends are noted as foreign ones.
+    Entries that the stranger appends are recorded as foreign ones.
 
     Args:
-        history: gets them.
+        history: records the events.
     """
     stand, carry_out, committed, note_halt = GroupNode._stand, GroupNode._do, EntryLog.committed, GroupNode._note_halt
     forks: list[int] = []
@@ -40,7 +40,7 @@ def members_noted(history: History) -> Iterator[None]:
         if name != STRANGER:
             _note_standing(history, name, node, before)
         elif elected:
-            # All behind this entry is the stranger's own.
+            # All entries after this one are the stranger's own.
             forks.append(node._entries.end_index)
 
     def noted_vote(node: GroupNode, member: DLedgerMember, ready: Ready) -> None:
@@ -89,7 +89,7 @@ def _note_standing(history: History, name: str, node: GroupNode, before: Standin
 
 
 def _runs() -> str:
-    """Return the machine of the process whose code runs; empty when the process has died, or for none."""
+    """Return the machine of the process whose code runs; empty when the process has died, or without one."""
     process = here()
     return "" if process is None or process.ended else process.host.name
 

@@ -1,9 +1,9 @@
-"""The network of a simulated cluster: it delays, is cut, cut one way and in halves; connections keep their order.
+"""The network of a simulated cluster, with delays, cuts, one-way cuts and partitions; connections stay ordered.
 
-What is written arrives later, in order within a connection and in any order between connections. While a way is
-cut, nothing arrives over it and nobody learns of it, as with TCP: what was written waits, and arrives after the cut has
-healed unless the connection was dropped meanwhile. A process that dies closes its connections; a machine that loses
-its power does not, and its peers learn of it when it is up again and knows nothing of them.
+Bytes arrive later, in order within a connection and in any order between connections. While a way is cut, no bytes
+arrive over it and no end is notified, as with TCP. The bytes wait, and arrive after the cut has healed unless the
+connection was dropped meanwhile. A process that dies closes its connections. A machine that loses its power does not:
+its peers are notified once it is up again, without its connections.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tianzhou.testing.simulation.processes import Host, SimulatedProcess, here
 HIGH_BYTES = 65_536
 FIRST_PORT = 49_152
 GIVEN_UP_S = 60.0
-"""Seconds after which a connection attempt ends that nobody answers."""
+"""Seconds after which a connection attempt without an answer fails."""
 
 
 class Network:
-    """All ways between the machines of a cluster.
+    """The network between the machines of a cluster.
 
     Args:
-        loop: the event loop of everything.
+        loop: the event loop of the cluster.
         rng: decides delays, and which connections survive a cut.
-        note: called with what happened, for the digest of the run.
+        note: called with each event, for the digest of the run.
 
     Attributes:
-        slow: what every delay is multiplied with.
-        packets: how many were delivered.
+        slow: factor of all delays.
+        packets: number of delivered packets.
     """
 
     def __init__(self, loop: SimulationLoop, rng: Random, note: Callable[[str], None]) -> None:
@@ -53,10 +53,10 @@ class Network:
         self._healed: list[asyncio.Future[None]] = []
         self._ports = FIRST_PORT
 
-    # what the cluster does
+    # calls of the cluster
 
     def plug_in(self, host: Host) -> None:
-        """Let a machine be reached; one that had no power knows nothing of its former connections."""
+        """Connect a machine to the network; after a power failure it resets its former connections."""
         self._machines[host.address] = host
         self._dark.discard(host.address)
         for end in list(self._ends):
@@ -71,17 +71,17 @@ class Network:
                 future.set_result(None)
 
     def died(self, process: SimulatedProcess, *, power: bool) -> None:
-        """Nothing of a process is there any more; with the power the machine is not either."""
+        """Close the connections and listeners of a dead process; with the power, disconnect the machine."""
         if power:
             self._dark.add(process.host.address)
         self._listeners = {at: one for at, one in self._listeners.items() if one.process is not process}
         for end in [end for end in self._ends if end.process is process]:
             end.process_died(power=power)
 
-    # what goes wrong
+    # faults
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing through from one address to another."""
+        """Cut the way from one address to another."""
         self._cuts.add((source, target))
 
     def halves(self, one: Iterable[str], other: Iterable[str]) -> None:
@@ -92,7 +92,7 @@ class Network:
                 self._cuts |= {(source, target), (target, source)}
 
     def heal(self) -> None:
-        """Open all ways; what waited arrives, or its connection turns out to be dropped."""
+        """Open all ways; waiting bytes arrive, or their connection is dropped."""
         self._cuts.clear()
         self.slow = 1.0
         for end in list(self._ends):
@@ -100,24 +100,24 @@ class Network:
         self._wake_dialing()
 
     def passes(self, source: str, target: str) -> bool:
-        """Whether anything gets from one address to another."""
+        """Whether packets pass from one address to another."""
         return (source, target) not in self._cuts and target not in self._dark and source not in self._dark
 
     def delay(self) -> float:
-        """Seconds until a packet arrives; one of a hundred takes its time."""
+        """Return the seconds until a packet arrives; one of a hundred is slow."""
         rng = self._rng
         seconds = self._base_s * (0.5 + rng.random())
         if rng.random() < 0.01:
             seconds += rng.random() * 0.3
         return seconds * self.slow
 
-    # what the loop asks for
+    # calls of the loop
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[ConnectionEnd, Any]:
-        """Connect the process that runs to an address.
+        """Connect the running process to an address.
 
         Raises:
-            OSError: nobody listens there, or nobody answers.
+            OSError: no process listens there, or the attempt timed out.
         """
         process = here()
         assert process is not None, "connections are made by processes"
@@ -149,7 +149,7 @@ class Network:
         return near, protocol
 
     def listen(self, host: str, port: int) -> Listener:
-        """A listening socket of the process that runs.
+        """Return a listening socket of the running process.
 
         Raises:
             OSError: the port is taken.
@@ -162,27 +162,27 @@ class Network:
         return listener
 
     def serve(self, factory: Callable[[], Any], host: str, port: int) -> Listener:
-        """What `create_server` returns."""
+        """Return a server, as `create_server` does."""
         listener = self.listen(host, port)
         listener.factory = factory
         return listener
 
     def forget(self, place: tuple[str, int]) -> None:
-        """Nobody listens there any more."""
+        """Remove a listener."""
         self._listeners.pop(place, None)
 
     def delivered(self, end: ConnectionEnd, size: int) -> None:
-        """Note a packet."""
+        """Record a packet."""
         self.packets += 1
         self._note(f"packet {end.peer_address} {end.process.host.address} {size}")
 
     def ended(self, end: ConnectionEnd) -> None:
-        """A connection's end is no more."""
+        """Remove an end of a connection."""
         self._ends.pop(end, None)
 
 
 class Listener:
-    """A listening socket, or the server of `create_server`, as far as servers use them."""
+    """A listening socket, or the server of `create_server`, with the methods that servers use."""
 
     def __init__(self, network: Network, process: SimulatedProcess, place: tuple[str, int]) -> None:
         self.process = process
@@ -193,7 +193,7 @@ class Listener:
         self._call: Callable[[], Any] | None = None
 
     def arrived(self, end: ConnectionEnd) -> None:
-        """Somebody has connected."""
+        """Accept a new connection."""
         if self.factory is not None:
             end.attach(self.factory())
             return
@@ -202,28 +202,28 @@ class Listener:
             self._call()
 
     def on_readable(self, callback: Callable[..., Any] | None, arguments: tuple[Any, ...]) -> bool:
-        """See `add_reader` and `remove_reader`."""
+        """Set the callback of `add_reader`; None removes it."""
         before, self._call = self._call, None if callback is None else lambda: callback(*arguments)
         return before is not None
 
     def accept(self) -> tuple[Accepted, tuple[str, int]]:
-        """As a socket's."""
+        """Accept a connection as a socket does."""
         if not self._waiting:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         accepted = Accepted(self._waiting.popleft())
         return accepted, accepted.getpeername()
 
     def getsockname(self) -> tuple[str, int]:
-        """As a socket's."""
+        """Return the address as a socket does."""
         return self._place
 
     @property
     def sockets(self) -> list[Listener]:
-        """As a server's."""
+        """Return the sockets as a server does."""
         return [self]
 
     def close(self) -> None:
-        """As both; who waits to be accepted is refused."""
+        """Close the listener; connections not accepted yet are closed."""
         if self._network._listeners.get(self._place) is self:
             self._network.forget(self._place)
         for end in self._waiting:
@@ -231,55 +231,55 @@ class Listener:
         self._waiting.clear()
 
     async def wait_closed(self) -> None:
-        """As a server's."""
+        """Return at once; a server's method."""
 
 
 class Accepted:
-    """The socket of a connection that has been accepted and has no protocol yet."""
+    """The socket of an accepted connection without a protocol."""
 
     def __init__(self, end: ConnectionEnd) -> None:
         self.end = end
 
     def fileno(self) -> int:
-        """A number that no limit of open files forbids."""
+        """Return a number that never exceeds a limit of open files."""
         return 3
 
     def getpeername(self) -> tuple[str, int]:
-        """As a socket's."""
+        """Return the peer's address as a socket does."""
         return self.end.peer
 
     def setblocking(self, flag: bool) -> None:
-        """Nothing here blocks."""
+        """Do nothing; no call blocks here."""
 
     def setsockopt(self, *_: Any) -> None:
-        """There is no kernel to tell."""
+        """Do nothing; there is no kernel."""
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """As a socket's with `MSG_PEEK`."""
+        """Return received bytes as a socket does with `MSG_PEEK`."""
         return self.end.peek(size)
 
     def on_readable(self, callback: Callable[..., Any] | None, arguments: tuple[Any, ...]) -> bool:
-        """See `add_reader` and `remove_reader`."""
+        """Set the callback of `add_reader`; None removes it."""
         before, self.end.readable = self.end.readable, None if callback is None else lambda: callback(*arguments)
         return before is not None
 
     def close(self) -> None:
-        """As a socket's."""
+        """Close as a socket does."""
         self.end.close()
 
 
 class ConnectionEnd(asyncio.Transport):
-    """One end of a connection, a transport for the protocol that is attached to it.
+    """One end of a connection, a transport for its protocol.
 
     Args:
-        network: what is between the ends.
-        process: whose it is.
+        network: the network between the ends.
+        process: the process of this end.
         peer: address and port of the other end, as this one sees it.
 
     Attributes:
-        peer_gone: whether the other end was lost with the power of its machine.
-        wrote_to_nobody: whether something was written since.
-        readable: called when bytes are there and no protocol is; None for nobody.
+        peer_gone: whether the other end was lost in a power failure.
+        wrote_to_nobody: whether bytes were written since.
+        readable: called when bytes are there and no protocol is; None without a callback.
     """
 
     other: ConnectionEnd
@@ -293,7 +293,7 @@ class ConnectionEnd(asyncio.Transport):
         self._network = network
         self._loop = network.loop
         self._protocol: Any = None
-        # What is on its way to this end, and what has arrived and was not read; None is the end of the connection.
+        # Bytes in flight to this end, and bytes that have arrived unread; None is the end of the connection.
         self._coming: deque[tuple[float, bytes | None]] = deque()
         self._inbox: deque[bytes | None] = deque()
         self._unread = 0
@@ -306,7 +306,7 @@ class ConnectionEnd(asyncio.Transport):
 
     @property
     def peer_address(self) -> str:
-        """The other machine's."""
+        """Address of the other machine."""
         return self.other.process.host.address
 
     def attach(self, protocol: Any) -> None:
@@ -316,10 +316,10 @@ class ConnectionEnd(asyncio.Transport):
         protocol.connection_made(self)
         self._read()
 
-    # what comes
+    # incoming bytes
 
     def send(self, data: bytes | None) -> None:
-        """Let bytes, or the end of the connection, travel to this end."""
+        """Send bytes, or the end of the connection, to this end."""
         when_s = max(self._loop.time() + self._network.delay(), self._last_s)
         self._last_s = when_s
         self._coming.append((when_s, data))
@@ -343,7 +343,7 @@ class ConnectionEnd(asyncio.Transport):
         self._read()
 
     def way_opened(self, *, lost: bool) -> None:
-        """A cut has healed."""
+        """Deliver waiting bytes after a cut has healed, or drop the connection."""
         if not self._stalled or self._lost:
             return
         self._stalled = False
@@ -389,10 +389,10 @@ class ConnectionEnd(asyncio.Transport):
         self.other._drained()
 
     def peek(self, size: int) -> bytes:
-        """The first bytes that have arrived; empty when the connection has ended.
+        """Return the first bytes that have arrived; empty when the connection has ended.
 
         Raises:
-            BlockingIOError: there are none yet.
+            BlockingIOError: no bytes have arrived yet.
         """
         if self._lost:
             return b""
@@ -400,10 +400,10 @@ class ConnectionEnd(asyncio.Transport):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return (self._inbox[0] or b"")[:size]
 
-    # what goes
+    # outgoing bytes
 
     def write(self, data: Any) -> None:
-        """As asyncio's."""
+        """Write as asyncio does."""
         if self._closing or self.process.ended or not data:
             return
         if self.peer_gone:
@@ -420,11 +420,11 @@ class ConnectionEnd(asyncio.Transport):
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """As asyncio's: what the peer has not read."""
+        """Return the bytes that the peer has not read, as asyncio does."""
         return self.other._unread
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As asyncio's."""
+        """Set the limits as asyncio does."""
         self._high = HIGH_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
@@ -440,32 +440,32 @@ class ConnectionEnd(asyncio.Transport):
     # reading
 
     def is_reading(self) -> bool:
-        """As asyncio's."""
+        """Whether this end reads, as in asyncio."""
         return self._reading and not self._closing
 
     def pause_reading(self) -> None:
-        """As asyncio's."""
+        """Pause reading as asyncio does."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """As asyncio's."""
+        """Resume reading as asyncio does."""
         self._reading = True
         self._loop.call_soon(self._read, context=self.process.context)
 
     # ending
 
     def is_closing(self) -> bool:
-        """As asyncio's."""
+        """Whether the transport is closing, as in asyncio."""
         return self._closing
 
     def close(self) -> None:
-        """As asyncio's; what was written is read at the other end first."""
+        """Close as asyncio does; the other end reads all written bytes first."""
         if not self._closing and not self.process.ended:
             self._closing = True
             self._loop.call_soon(self._end, None, context=self.process.context)
 
     def abort(self) -> None:
-        """As asyncio's; what was written has left, as it would over a network."""
+        """Abort as asyncio does; written bytes have left, as they would over a network."""
         self.close()
 
     def _end(self, error: Exception | None) -> None:
@@ -481,12 +481,12 @@ class ConnectionEnd(asyncio.Transport):
             self.readable()
 
     def reset_after(self, seconds: float) -> None:
-        """The connection turns out to be dead."""
+        """Reset the connection after a delay."""
         error = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         self._loop.call_later(seconds, self._end, error, context=self.process.context)
 
     def process_died(self, *, power: bool) -> None:
-        """The process is no more; its system closes the connection, if there is one left."""
+        """Close the connection of a dead process, as its operating system would; a machine without power does not."""
         self._lost = self._closing = True
         self._network.ended(self)
         other = self.other

@@ -1,4 +1,4 @@
-"""What runs where: each callback of the loop belongs to a process, and one that has died runs nothing any more."""
+"""Simulated processes: each callback of the loop belongs to one, and a dead process runs no callbacks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Protocol
 
 PROCESS: ContextVar[SimulatedProcess | None] = ContextVar("tianzhou_simulated_process", default=None)
-"""The process that the running code belongs to; tasks and callbacks inherit it."""
+"""The process of the running code; tasks and callbacks inherit it."""
 
 
 class Host(Protocol):
-    """The machine a process runs on."""
+    """The machine of a process."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the machine."""
         ...
 
     @property
@@ -30,15 +30,15 @@ class SimulatedProcess:
 
     Args:
         host: the machine.
-        pid: its number there.
-        boot: the life of the machine, as `/proc/sys/kernel/random/boot_id` names it.
+        pid: its process number there.
+        boot: id of the machine's life, as in `/proc/sys/kernel/random/boot_id`.
 
     Attributes:
-        ended: whether it has died; none of its callbacks run after that, not even what a `finally` would do.
-        steps: callbacks it has run.
+        ended: whether it has died; none of its callbacks run after that, not even a `finally` block.
+        steps: number of callbacks run.
         held: callbacks that wait while the process is stopped; None while it runs.
-        on_vote: called with the id of the member of a group that this one has just given its vote; None for nobody.
-        on_step: called before each callback; None for nobody.
+        on_vote: called with the id of the group's member that this one has just voted for; None without a callback.
+        on_step: called before each callback; None without one.
     """
 
     def __init__(self, host: Host, pid: int, boot: str) -> None:
@@ -62,5 +62,5 @@ class SimulatedProcess:
 
 
 def here() -> SimulatedProcess | None:
-    """The process whose code runs now; None for who looks at the cluster from outside."""
+    """Return the process whose code runs now; None for code outside of the cluster."""
     return PROCESS.get()

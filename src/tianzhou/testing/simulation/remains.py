@@ -16,7 +16,7 @@ from tianzhou.testing.simulation.servers import BrokerOn
 
 
 def remains_of(server: BrokerOn, history: History) -> Remains:
-    """Return what a broker that runs holds.
+    """Return the content of a running broker.
 
     Args:
         server: the broker.
@@ -47,7 +47,7 @@ def remains_of(server: BrokerOn, history: History) -> Remains:
 
 
 def _intact(broker: Broker, queue: int) -> Iterator[Record]:
-    """Yield the records of a queue that a client takes, in order."""
+    """Yield the records of a queue that a client accepts, in order."""
     store = broker.store
     for offset in range(store.min_offset(TOPIC, queue), store.max_offset(TOPIC, queue)):
         for view in store.read(ReadRequest(TOPIC, queue, offset, 1), blocks=True).parts:

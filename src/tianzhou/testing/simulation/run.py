@@ -1,4 +1,4 @@
-"""One seed: build the cluster, load it, let things go wrong, mend them, wait, and check."""
+"""A run of one seed: build the cluster, load it, inject faults, end them, wait, and check."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tianzhou.testing.simulation.table_changes import note_tables, table_problem
 
 MEMORY: Final = Path("/dev/shm")
 DRAIN_S: Final = 150.0
-"""Virtual seconds within which everything is where it belongs once nothing goes wrong any more."""
+"""Maximum virtual seconds after the last fault until all messages are replicated and consumed."""
 TABLES_S: Final = 2.0
 """Virtual seconds after which members have applied all committed changes of tables."""
 BEFORE: Final = 12
@@ -43,19 +43,19 @@ BEFORE: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class SeedVerdict:
-    """What came of a seed.
+    """The result of a seed.
 
     Attributes:
-        scenario: which cluster.
+        scenario: name of the scenario.
         seed: the seed.
-        title: what the seed has drawn.
-        problems: what should not have happened, the first one first.
-        steps: callbacks of the loop.
-        virtual_s: time that passed in the cluster.
-        real_s: and outside.
-        counts: messages, packets, faults.
-        digest: of everything that happened.
-        trace: the events; all of them when they were asked for, else the last ones before the first problem.
+        title: the drawn variant.
+        problems: violations, the first one first.
+        steps: number of callbacks of the loop.
+        virtual_s: time that passed in the cluster, seconds.
+        real_s: time that passed outside, seconds.
+        counts: numbers of messages, packets and faults.
+        digest: of all events.
+        trace: all events when they were requested, else the last ones before the first problem.
     """
 
     scenario: str
@@ -71,7 +71,7 @@ class SeedVerdict:
 
     @property
     def failed(self) -> bool:
-        """Whether anything is wrong."""
+        """Whether there are problems."""
         return bool(self.problems)
 
     @property
@@ -85,8 +85,8 @@ def run(scenario: str, seed: int, *, trace: bool = False) -> SeedVerdict:
 
     Args:
         scenario: one of `SCENARIOS`.
-        seed: decides everything that happens.
-        trace: keep all events, and what the programs log.
+        seed: determines the whole run.
+        trace: record all events, and the log lines of programs.
 
     Raises:
         ConfigError: there is no such scenario.
@@ -95,7 +95,7 @@ def run(scenario: str, seed: int, *, trace: bool = False) -> SeedVerdict:
     if chosen is None:
         raise ConfigError(f"--scenario {scenario}: no such scenario; choose from {', '.join(SCENARIOS)}")
     began_s = time.perf_counter()
-    # The name belongs to it: the same number shows other things in another scenario.
+    # The scenario's name is part of the seed, because one number leads to different runs in different scenarios.
     rng = Random(f"{scenario}/{seed}")
     layout = chosen.draw(rng)
     loop = SimulationLoop(rng)
@@ -113,7 +113,7 @@ def run(scenario: str, seed: int, *, trace: bool = False) -> SeedVerdict:
                 except StuckError as error:
                     stuck = str(error)
                 finally:
-                    # What nobody will ever ask for is no news any more.
+                    # Ignore errors that are reported after the run.
                     loop.set_exception_handler(lambda *_: None)
                     with _letting_go():
                         cluster.tear_down()
@@ -149,14 +149,14 @@ def run(scenario: str, seed: int, *, trace: bool = False) -> SeedVerdict:
 
 def _promise(layout: ClusterLayout) -> Promise:
     orderly = [group for group, in_order in GROUPS.items() if in_order]
-    # Queues are locked at the master: who consumes in order waits for it when it is gone, as with RocketMQ.
+    # Queues are locked at the master, so ordered consumers wait while it is gone, as in RocketMQ.
     masterless = bool(layout.gone) and not layout.grouped
     reached = [group for group in GROUPS if not masterless or group not in orderly]
     return Promise(layout.promised, reached, orderly, layout.gone if masterless else "", layout.wait_s)
 
 
 async def _course(cluster: SimulatedCluster, layout: ClusterLayout, rng: Random, history: History) -> str:
-    """All that happens in a run; returns why it had no end, if it had none."""
+    """Run all phases of a run; return why it did not end, or an empty text."""
     loop = asyncio.get_running_loop()
     await cluster.start()
     watching = loop.create_task(cluster.watch()), loop.create_task(cluster.obey())
@@ -204,7 +204,7 @@ async def _drained(cluster: SimulatedCluster, history: History, promise: Promise
 
 
 def _note_crash(loop: SimulationLoop, crashes: list[Violation], context: dict[str, Any]) -> None:
-    """A program raised what nobody looked after."""
+    """Record an unhandled exception of a program."""
     process, error = here(), context.get("exception")
     if isinstance(error, PowerLostError) or (process is not None and process.ended):
         return
@@ -213,7 +213,7 @@ def _note_crash(loop: SimulationLoop, crashes: list[Violation], context: dict[st
 
 @contextlib.contextmanager
 def _undisturbed(loop: SimulationLoop) -> Iterator[None]:
-    """No garbage is collected in between: when that would happen depends on what else the process has done.
+    """Disable the garbage collector, because the time of a collection depends on the whole process.
 
     Args:
         loop: closed in the end.
@@ -224,8 +224,8 @@ def _undisturbed(loop: SimulationLoop) -> Iterator[None]:
     try:
         yield
     finally:
-        # What is left of the cluster goes while there is something to go from.
-        # What coroutines begin when they are closed goes to a closed loop; asyncio would make one, and keep it.
+        # Collect the rest of the cluster while the loop is set: closed coroutines may start work, which must reach the
+        # closed loop. Without a set loop, asyncio would create one and not release it.
         asyncio.set_event_loop(loop)
         with _letting_go():
             gc.collect()
@@ -237,7 +237,7 @@ def _undisturbed(loop: SimulationLoop) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _letting_go() -> Iterator[None]:
-    """What a dead process had begun, and nobody awaits any more, is let go without a word."""
+    """Suppress warnings about coroutines of dead processes that no task awaits any more."""
     with warnings.catch_warnings(), patch.object(sys, "unraisablehook", lambda _: None):
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
@@ -254,7 +254,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def _logs(history: History | None) -> Iterator[None]:
-    """What the programs log goes to the history, or nowhere: they live through more than anybody wants to read."""
+    """Record the log lines of programs, or drop them: a run logs more than a person can read."""
     logger = logging.getLogger("tianzhou")
     before = logger.level, logger.propagate
     handler = logging.NullHandler() if history is None else _Lines(history)

@@ -1,6 +1,6 @@
-"""Which clusters are simulated, and what is promised of each: a table by name. Pure; a seed draws what varies.
+"""The simulated clusters and their guarantees: a table by name. Pure; a seed draws the variants.
 
-What is promised depends on what may go wrong, so both are drawn together.
+The guarantees depend on the possible faults, so both are drawn together.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class BrokerPlan:
 
     Attributes:
         machine: where it runs.
-        name: as clients know it; a master and its slaves share it.
+        name: its name for clients, which a master and its slaves share.
         store: settings of its store.
-        broker_id: 0 of a master.
+        broker_id: 0 for a master.
         member: its id in the DLedger group of that name, `n0`; empty without one.
     """
 
@@ -46,20 +46,20 @@ class BrokerPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLayout:
-    """A cluster, what may go wrong with it, and what holds all the same.
+    """A cluster, its possible faults, and its guarantees.
 
     Attributes:
-        title: what the seed has drawn, in words.
+        title: the drawn variant as text.
         brokers: the brokers.
-        name_servers: how many name servers.
+        name_servers: number of name servers.
         powerless: machines that may lose their power.
         gone: the master, or member of a group, that dies for good, if any.
         rots: whether bits flip in logs while a broker is down.
         promised: statuses of `SendStatus` whose messages are never lost.
-        weak: the only brokers that anything happens to; empty when it may happen to all.
+        weak: the only brokers that faults strike; empty for all.
         exchanges: whether an operator exchanges whole folders of members.
-        load_s: for how long there is load, and things go wrong.
-        messages: what each of the two producers sends.
+        load_s: duration of the load and of the faults, seconds.
+        messages: number of messages of each of the two producers.
     """
 
     title: str
@@ -86,7 +86,7 @@ class ClusterLayout:
 
     @property
     def wait_s(self) -> float:
-        """For how long members of a group wait for a leader that is silent."""
+        """Seconds that members of a group wait for a silent leader."""
         return 3 * float(self.brokers[0].store.get("d_leger_heart_beat_time_interval_ms", 2_000)) / 1_000
 
 
@@ -96,8 +96,8 @@ class Scenario:
 
     Attributes:
         name: for `--scenario`.
-        about: what it is, for `--list`.
-        draw: makes the layout of a seed.
+        about: description for `--list`.
+        draw: returns the layout of a seed.
     """
 
     name: str
@@ -112,7 +112,7 @@ def _standalone(rng: Random) -> ClusterLayout:
         flush,
         (BrokerPlan("broker-a", "broker-a", {"flush_disk_type": flush}),),
         1,
-        # Without SYNC_FLUSH nothing is promised of a machine that loses its power.
+        # Without SYNC_FLUSH there is no guarantee for a machine that loses its power.
         ("broker-a",) if sync else (),
         "",
         SEND_OK if sync else ANY_STATUS,
@@ -142,7 +142,7 @@ def _master_slave(rng: Random) -> ClusterLayout:
     flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
     gone = rng.random() < 0.3
     power = flush == "SYNC_FLUSH" and not gone
-    # What no slave has goes with the master.
+    # Records that no slave has are lost with the master.
     promised = SEND_OK if gone or power else ANY_STATUS
     if gone and role == "ASYNC_MASTER":
         promised = frozenset()
@@ -169,7 +169,7 @@ def _folders(rng: Random) -> ClusterLayout:
         f"{size} members, {flush}, folders are exchanged",
         _members(names, store),
         1,
-        # A member that has lost what its disk did not have, and one with another folder, may be a majority.
+        # A member that has lost unsynced data, together with one with another folder, may be a majority.
         names if flush == "SYNC_FLUSH" else (),
         "",
         SEND_OK,
@@ -190,7 +190,7 @@ def _dledger(rng: Random) -> ClusterLayout:
     gone = rng.choice(names) if rng.random() < 0.15 else ""
     weak: tuple[str, ...] = ()
     if flush == "ASYNC_FLUSH" and rng.random() < 0.5:
-        # What has not reached the disk is only safe as long as most members keep their power.
+        # Unsynced entries are only safe as long as most members keep their power.
         weak = (gone or rng.choice(names),)
         if size > 3:
             weak += (rng.choice([name for name in names if name not in weak]),)

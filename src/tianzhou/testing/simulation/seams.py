@@ -1,7 +1,7 @@
-"""What of the product is exchanged while a cluster is simulated: where it asks the kernel, and threads of its own.
+"""The patches of the product in a simulation: calls of the kernel, and its own threads.
 
-Everything else that it needs of the world, clocks and dice above all, is handed to it. What stands here is short on
-purpose; a new entry is a reason to ask whether it cannot be handed in, too.
+The product gets everything else as arguments, above all clocks and random numbers. This list is short on purpose.
+Before you add an entry, check whether an argument can replace it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tianzhou.testing.simulation.loop import SimulationLoop
 from tianzhou.testing.simulation.processes import here
 
 UNITS_BYTES = 64 << 10
-"""An index file of entries: what a disk that forgets copies at each sync."""
+"""Size of an index file of entries, which a simulated disk copies at each sync."""
 SYNC_S = 0.004
-"""How long a sync takes at most, seconds; one of eight takes fifty times as long."""
+"""Maximum duration of a sync, seconds; one of eight takes fifty times as long."""
 
 
 class _BootId:
-    """The number of a machine's life."""
+    """The boot id of a machine's life."""
 
     def exists(self) -> bool:
         return True
@@ -51,7 +51,7 @@ class _BootId:
 
 
 class _Time:
-    """The module `time` of a machine, as far as it is used."""
+    """The functions of the module `time` that a machine's programs use."""
 
     def __init__(self, loop: SimulationLoop) -> None:
         self._loop = loop
@@ -60,17 +60,17 @@ class _Time:
         return START_MS / 1000 + self._loop.time()
 
     def sleep(self, seconds: float) -> None:
-        """Nothing happens meanwhile."""
+        """Return at once."""
 
 
 @contextmanager
 def simulated(loop: SimulationLoop, rng: Random, disks: Callable[[], Iterable[ForgetfulDisk]]) -> Iterator[None]:
-    """Let the product live on the simulation.
+    """Run the product on the simulation.
 
     Args:
         loop: its time.
         rng: decides how long syncs take.
-        disks: those of the machines that run.
+        disks: returns the disks of the running machines.
     """
     real_pid, zone = os.getpid, os.environ.get("TZ")
 
@@ -104,11 +104,11 @@ def simulated(loop: SimulationLoop, rng: Random, disks: Callable[[], Iterable[Fo
         (SystemClock, "monotonic", staticmethod(loop.time)),
         (instance, "local_ip", local_ip),
         (folder, "_BOOT_ID", _BootId()),
-        # All files are in memory; the kernel need not be asked page by page.
+        # All files are in memory, so skip the kernel's check of each page.
         (pages, "resident", lambda *_: True),
         (index, "time", _Time(loop)),
         (framed_log, "EntryIndex", partial(EntryIndex, file_size=UNITS_BYTES)),
-        # Slices of work end by their number while no time passes in a step.
+        # No time passes within a step, so slices of work end by their number.
         (coldreads, "monotonic", loop.time),
         *((module, "perf_counter", loop.time) for module in (catchup, dispatch, log_copy)),
     ]

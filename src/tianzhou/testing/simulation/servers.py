@@ -28,7 +28,7 @@ SMALL: Final[dict[str, Any]] = {
     "max_message_size": 4_096,
     "clean_file_forcibly_enable": False,
     "disk_max_used_space_ratio": 99,
-    # The real disk of the machine that simulates has nothing to do with it.
+    # The real disk of the simulating machine must not matter.
     "disk_space_enough_free_bytes": 1,
     "clean_resource_interval": 3_600_000,
     "ha_housekeeping_interval": 8_000,
@@ -36,7 +36,9 @@ SMALL: Final[dict[str, Any]] = {
     "slave_timeout": 1_500,
     "sync_flush_timeout": 2_000,
 }
-"""A store in which a few hundred messages fill several files, and a master that misses its slaves soon."""
+"""Settings of a store in which a few hundred messages fill several files, and of a master that soon misses its
+slaves.
+"""
 
 
 class NameServerOn:
@@ -44,7 +46,7 @@ class NameServerOn:
 
     Args:
         machine: where it runs.
-        rng: its dice.
+        rng: source of random numbers.
     """
 
     def __init__(self, machine: Machine, rng: Random) -> None:
@@ -53,7 +55,7 @@ class NameServerOn:
         self.address = f"{machine.address}:{NAMESRV_PORT}"
 
     def start(self) -> None:
-        """Start it, if it does not run."""
+        """Start the name server if it does not run."""
         if self.machine.process is None:
             self.machine.start(self._run)
 
@@ -71,22 +73,22 @@ class NameServerOn:
 
 
 class BrokerOn:
-    """A broker on a machine, which may be started again and again.
+    """A broker on a machine, which may be started many times.
 
     Args:
         machine: where it runs.
-        rng: its dice.
+        rng: source of random numbers.
         namesrv_addr: its name servers.
         broker: settings of the broker other than those of every simulation.
-        store: likewise of its store.
+        store: settings of its store other than those of every simulation.
 
     Attributes:
-        broker: the present life; None while it does not run.
-        lives: how often it was started.
+        broker: the broker of the present life; None while it does not run.
+        lives: number of starts.
         failure: why it ended by itself; None when it did not.
-        broker_settings: the argument.
-        store_settings: likewise.
-        all: every life, for what has to be let go in the end.
+        broker_settings: the argument `broker`.
+        store_settings: the argument `store`.
+        all: brokers of every life, for the release of their resources.
     """
 
     def __init__(
@@ -107,33 +109,33 @@ class BrokerOn:
 
     @property
     def name(self) -> str:
-        """The machine's."""
+        """Name of the machine."""
         return self.machine.name
 
     @property
     def is_master(self) -> bool:
-        """Whether messages are sent to it."""
+        """Whether producers send messages to it."""
         if self.store_settings.get("enable_d_leger_commit_log"):
             return self.broker is not None and not self.broker.replication.is_slave
         return self.store_settings.get("broker_role") != "SLAVE"
 
     @property
     def leads(self) -> bool:
-        """Whether it is the member of its group that messages are sent to."""
+        """Whether it is the member of its group to which producers send messages."""
         return self.broker is not None and self.broker._started and self.is_master
 
     @property
     def stopping(self) -> bool:
-        """Whether it has begun to stop, and is not done with it."""
+        """Whether a stop is in progress."""
         return self._stop.is_set() and not self._over.is_set()
 
     @property
     def address(self) -> str:
-        """Where clients find it."""
+        """Address for clients."""
         return f"{self.machine.address}:{BROKER_PORT}"
 
     def start(self) -> None:
-        """Start it, if it does not run."""
+        """Start the broker if it does not run."""
         if self.machine.process is None:
             self.lives += 1
             self.failure = None
@@ -141,12 +143,12 @@ class BrokerOn:
             self.machine.start(self._run)
 
     async def stop(self) -> None:
-        """Stop it cleanly, and return when it has stopped or died."""
+        """Stop the broker cleanly, and return when it has stopped or died."""
         self._stop.set()
         await self._over.wait()
 
     def died(self) -> None:
-        """Its process is no more."""
+        """Record the death of the process."""
         self.broker = None
         self._over.set()
 
@@ -179,13 +181,13 @@ class BrokerOn:
         broker = Broker(broker_settings, store_settings, clock=self.machine.clock, tls=NO_TLS, rng=self._rng)
         self.all.append(broker)
         try:
-            # No `async with`: who is let go of in the end would stop it.
+            # No `async with`, because the final close of the coroutine would stop the broker.
             await broker.__aenter__()
             self.broker = broker
             await self._stop.wait()
             self.broker = None
             await broker.__aexit__(None, None, None)
-        except Exception as error:  # noqa: BLE001 - who looks after the cluster learns why it does not run
+        except Exception as error:  # noqa: BLE001 - the cluster reports why it does not run
             self.failure = error
         self.machine.stopped()
         self.died()

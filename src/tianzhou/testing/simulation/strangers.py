@@ -1,7 +1,7 @@
 """A stranger: one member of another group, or of another life of the group, which fills a folder with foreign entries.
 
-The stranger runs on a network of its own and is alone in its list of members. It takes messages and changes of tables
-that the simulated cluster never sent. Its folder is then given to a member of the cluster.
+The stranger runs on its own network and is alone in its list of members. It accepts messages and changes of tables that
+the simulated cluster never sent. Its folder is then given to a member of the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADDRESS: Final = "10.0.9.1"
 FOREIGN_VALUE: Final = 12
 """Value of the stranger's topics and groups; no operator of the cluster sets it."""
 FOREIGN_OFFSET: Final = 1_000
-"""Offset that the stranger has of consumer groups; no queue of the cluster is so long."""
+"""Offset of consumer groups at the stranger; no queue of the cluster is so long."""
 _LEADS_S: Final = 8.0
 """Maximum virtual seconds until the stranger leads."""
 _LOOK_S: Final = 0.1
@@ -36,18 +36,18 @@ MakeMachine = Callable[[str, str], Machine]
 
 
 class Stranger:
-    """See the module.
+    """A member of another group, see the module.
 
     Args:
-        make_machine: makes a machine from a name and an address.
-        rng: its dice.
+        make_machine: returns a machine with a name and an address.
+        rng: source of random numbers.
         broker: settings of the broker.
         store: settings of the store, without its list of members.
-        groups: consumer groups of which the stranger has offsets.
+        groups: consumer groups whose offsets the stranger stores.
         queues: number of queues of the topic.
 
     Attributes:
-        server: the broker; None before `live`.
+        server: the broker.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Stranger:
         """Append foreign messages and changes of tables; return the folder, or None when the stranger never led.
 
         Args:
-            source: folder to begin with; None for an empty one.
+            source: initial folder; None for an empty one.
         """
         loop = asyncio.get_running_loop()
         if source is not None:
@@ -93,7 +93,7 @@ class Stranger:
         return self._machine.folder
 
     def end(self) -> None:
-        """Let the stranger die."""
+        """Kill the stranger."""
         self._client.die(power=False)
         self._machine.die(power=False)
 

@@ -1,9 +1,9 @@
-"""Changes of a group's tables in a simulated cluster, folders of tables that are lost, and what has to hold of both.
+"""Changes of a group's tables in a simulated cluster, lost folders of tables, and the guarantees for both.
 
-An operator changes topics, consumer groups, offsets and users one after the other, and notes the answers. Offsets are
-changed by resets, which a majority has when they are answered; commits of consumers are not. A member that restarts may
-find its folder of tables empty, or an older copy of it; its log stays. In the end every member has each change that
-was answered OK, unless a later change of the same entry may have been made.
+An operator changes topics, consumer groups, offsets and users one after the other, and records the answers. It changes
+offsets with resets, which a majority has when they are answered; commits of consumers have no such guarantee. A member
+that restarts may find its folder of tables empty, or an older copy of it; its log stays. In the end every member has
+each change with the answer OK, unless a later change of the same entry may have been made.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tianzhou.wire.fields import write_header
 ABSENT: Final = -1
 """Value of an entry that is not in its table."""
 ENTRIES: Final = 4
-"""Topics and groups that are changed, of each."""
+"""Number of topics, and number of groups, that are changed."""
 USERS: Final = 2
-"""Users that are changed."""
+"""Number of users that are changed."""
 MARKS: Final = "Marks"
 """Consumer group whose offsets are reset; no consumer belongs to it."""
 MARKED_QUEUES: Final = 2
-"""Queues of the topic whose offsets are reset."""
+"""Number of queues of the topic whose offsets are reset."""
 PAUSE_S: Final = 1.0
 LIMIT_MS: Final = 5_000
 _SECRET: Final = "secret"
@@ -50,7 +50,7 @@ LOST: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class TableChanged(HistoryEvent):
-    """A change of a table was answered.
+    """A change of a table got an answer.
 
     Attributes:
         entry: the topic, group, offset or user, `topic Table_1`.
@@ -65,7 +65,7 @@ class TableChanged(HistoryEvent):
 
 @dataclass(frozen=True, slots=True)
 class TableRemains(HistoryEvent):
-    """What a member has of an entry in the end.
+    """The final value of an entry at a member.
 
     Attributes:
         member: the member.
@@ -83,8 +83,8 @@ class Operator:
 
     Args:
         machine: where it runs.
-        rng: its dice.
-        history: gets the answers.
+        rng: source of random numbers.
+        history: records the answers.
         leader: returns the address of the broker to ask.
     """
 
@@ -96,11 +96,11 @@ class Operator:
         self._stopped = False
 
     def start(self) -> None:
-        """Start it."""
+        """Start the program."""
         self._machine.start(self._run)
 
     def stop(self) -> None:
-        """Change nothing any more after the present change."""
+        """Stop after the present change."""
         self._stopped = True
 
     async def _run(self) -> None:
@@ -121,7 +121,7 @@ class Operator:
         self._machine.stopped()
 
     def _drawn(self) -> tuple[str, int, list[Command]]:
-        """Draw an entry and its new value; return them with the commands of which one sets the value."""
+        """Draw an entry and its new value; return them with the commands, one of which sets the value."""
         rng = self._rng
         value = rng.randint(1, 9) if rng.random() < 0.8 else ABSENT
         kind = rng.choice(("topic", "topic", "group", "group", "offset", "user"))
@@ -189,7 +189,7 @@ def _user_change(name: str, value: int) -> tuple[str, list[Command]]:
 
 
 def _values_of(broker: Broker) -> Iterator[tuple[str, int]]:
-    """Yield the entries that an operator changes, and the values that a broker has of them."""
+    """Yield the entries that an operator changes, with their values at a broker."""
     tables, users = broker.tables, broker.replication._users
     topics, groups = tables.topics.all(), tables.groups.all()
     for number in range(ENTRIES):
@@ -205,7 +205,7 @@ def _values_of(broker: Broker) -> Iterator[tuple[str, int]]:
 
 
 def note_tables(history: History, servers: Iterable[BrokerOn]) -> None:
-    """Note what every member that runs has of the entries that the operator changes."""
+    """Record the values of the operator's entries at every running member."""
     for server in servers:
         if server.broker is not None:
             for entry, value in _values_of(server.broker):
@@ -213,12 +213,12 @@ def note_tables(history: History, servers: Iterable[BrokerOn]) -> None:
 
 
 class TableFolders:
-    """Lets members restart with an empty or an older folder of tables.
+    """Restarts members with an empty or an older folder of tables.
 
     Args:
-        root: takes the copies.
-        rng: its dice.
-        history: gets what happens.
+        root: folder for the copies.
+        rng: source of random numbers.
+        history: records the events.
     """
 
     def __init__(self, root: Path, rng: Random, history: History) -> None:
@@ -227,7 +227,7 @@ class TableFolders:
         self._history = history
 
     def before_start(self, machine: Machine) -> None:
-        """Maybe replace the folder of a member that does not run; keep a copy for a later start."""
+        """Replace the folder of a stopped member at random; copy it for a later start."""
         folder, copy = machine.folder / "store" / "config", self._root / f"tables of {machine.name}"
         draw = self._rng.random()
         if draw < LOST and folder.exists():
@@ -243,7 +243,7 @@ class TableFolders:
 
 
 def table_problems(history: History) -> list[Violation]:
-    """Return the entries of members that lack a change that was answered OK."""
+    """Return the entries of members that lack a change with the answer OK."""
     allowed: dict[str, set[int]] = {}
     found = []
     for event in history.events:

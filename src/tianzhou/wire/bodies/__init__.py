@@ -1,1 +1,1 @@
-"""JSON bodies and the values they stand for (wire.md §7 to §10): one module a noun, one codec a body."""
+"""JSON bodies and their values (wire.md §7 to §10): one module per subject, one codec per body."""

@@ -21,20 +21,20 @@ def _read_secret(value: Any, where: str) -> str:
 
 
 SECRET: Final = MemberKind(lambda value: value, _read_secret)
-"""Text that no error shows."""
+"""Text that error messages do not show."""
 
 
 @dataclass(slots=True)
 class PlainAccountInfo:
-    """An account of 4.x as servers answer it.
+    """An account of 4.x as servers return it.
 
     Attributes:
         access_key: its name.
-        secret_key: what stands for its secret.
+        secret_key: its secret key; Tianzhou's servers return a mask instead.
         white_remote_address: addresses that need no signature.
         admin: whether it is an administrator.
-        default_topic_perm: for topics that are not listed.
-        default_group_perm: for groups that are not listed.
+        default_topic_perm: permission for topics that are not listed.
+        default_group_perm: permission for groups that are not listed.
         topic_perms: `topic=PUB|SUB`.
         group_perms: `group=SUB`.
     """
@@ -51,7 +51,7 @@ class PlainAccountInfo:
 
 @dataclass(slots=True)
 class PlainAccounts:
-    """What all files of access control of 4.x say together."""
+    """Accounts and white lists of all access-control files of 4.x together."""
 
     global_white_addrs: list[str] = field(default_factory=list)
     plain_access_configs: list[PlainAccountInfo] = field(default_factory=list)
@@ -59,11 +59,11 @@ class PlainAccounts:
 
 @dataclass(slots=True)
 class UserInfo:
-    """A user; members that are None are not changed, and have defaults for a new one.
+    """A user; an update does not change members that are None, and a new user gets defaults for them.
 
     Attributes:
         username: its name, the `AccessKey` of requests.
-        password: its secret key; None in what servers answer.
+        password: its secret key; None in replies of servers.
         user_type: `Super` or `Normal`.
         user_status: `enable` or `disable`.
     """
@@ -76,12 +76,12 @@ class UserInfo:
 
 @dataclass(slots=True)
 class PolicyEntryInfo:
-    """What a user may do with a resource, or may not.
+    """An entry of a policy: allows or denies a user some actions on a resource.
 
     Attributes:
-        resource: `Topic:orders`, `Topic:orders*` (all that begin so), `Topic:*`, or `*`.
+        resource: `Topic:orders`, `Topic:orders*` (a prefix), `Topic:*`, or `*`.
         actions: `Pub`, `Sub`, `Create`, `Update`, `Delete`, `Get`, `List`, or `All`.
-        source_ips: addresses and CIDR ranges it holds for; None or empty for all.
+        source_ips: addresses and CIDR ranges that the entry applies to; None or empty for all.
         decision: `Allow` or `Deny`.
     """
 
@@ -93,7 +93,7 @@ class PolicyEntryInfo:
 
 @dataclass(slots=True)
 class PolicyInfo:
-    """Entries of one type; those of type `Default` count where none of type `Custom` does."""
+    """Entries of one type. Entries of type `Default` apply where no entry of type `Custom` does."""
 
     policy_type: str | None = None
     entries: list[PolicyEntryInfo] | None = None
@@ -101,7 +101,7 @@ class PolicyInfo:
 
 @dataclass(slots=True)
 class AclInfo:
-    """Policies of a subject, `User:` and its name."""
+    """Policies of a subject; the subject is `User:` and a name."""
 
     subject: str | None = None
     policies: list[PolicyInfo] | None = None
@@ -117,16 +117,16 @@ ACL_INFO: Final = Bean(AclInfo, policies=list_of(POLICY_INFO.kind))
 
 
 def dump_list(bean: Bean[T], values: Iterable[T]) -> bytes:
-    """An array of values as a body; empty when there are none, as servers answer."""
+    """Encode values as a body with an array; an empty body without values, as servers reply."""
     members = [bean.encode(value) for value in values]
     return dumps(members, sort_keys=False) if members else b""
 
 
 def load_list(bean: Bean[T], data: Octets) -> list[T]:
-    """The values of a body that is an array; none of an absent one.
+    """Decode the values of a body with an array; return an empty list for an absent body.
 
     Raises:
-        ProtocolError: it is something else.
+        ProtocolError: the body is no such array.
     """
     return [bean.decode(value, f"{bean.noun}[{n}]") for n, value in enumerate(_array(data, bean.noun))]
 

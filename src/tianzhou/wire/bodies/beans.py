@@ -1,7 +1,7 @@
 """Codecs of JSON bodies: the members of an object are the attributes of a dataclass, in camelCase.
 
-Reading is as lenient as fastjson (wire.md §1.13): unknown members are ignored, missing and null ones take the
-attribute's default, numbers are accepted where text is expected and the other way round.
+Decoding is as lenient as fastjson (wire.md §1.13). It ignores unknown members and uses the attribute's default for
+missing and null ones. It accepts numbers as text and texts as numbers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MemberKind:
-    """Writer and reader of one kind of member; `read` gets the value and its path for error texts.
+    """Encoder and decoder of one kind of member; `read` gets the value and its path for error texts.
 
     Attributes:
-        slowly: as `write`, with what lists and maps hold made when it is written (`dumps_slices`).
+        slowly: lazy variant of `write` for `dumps_slices`: it converts the content of lists and maps only when that is
+            written.
     """
 
     write: Callable[[Any], Any]
@@ -45,7 +46,7 @@ class MemberKind:
 
     @property
     def lazily(self) -> Callable[[Any], Any]:
-        """As `slowly`, or `write` where nothing can be large."""
+        """`slowly`, or `write` for kinds without large values."""
         return self.slowly or self.write
 
 
@@ -54,13 +55,13 @@ def _same(value: Any) -> Any:
 
 
 def wrong(where: str, value: Any, expected: str) -> ProtocolError:
-    """The error for a member that cannot be read."""
+    """Return the error for a member that cannot be decoded."""
     text = repr(value)
     return ProtocolError(f"{where}: {text if len(text) <= 80 else text[:77] + '...'} is not {expected}")
 
 
 def read_text(value: Any, where: str) -> str:
-    """Text; numbers and booleans in their JSON form."""
+    """Decode text; numbers and booleans are accepted and return their JSON text."""
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, int, float)):
@@ -69,7 +70,7 @@ def read_text(value: Any, where: str) -> str:
 
 
 def read_integer(value: Any, where: str) -> int:
-    """An integer, also as text or as a double without fraction."""
+    """Decode an integer; text and doubles without fraction are accepted."""
     if isinstance(value, int):
         return int(value)
     if isinstance(value, (str, float)):
@@ -83,7 +84,7 @@ def read_integer(value: Any, where: str) -> int:
 
 
 def read_double(value: Any, where: str) -> float:
-    """A floating-point number, also as text."""
+    """Decode a floating-point number; text is accepted."""
     if isinstance(value, (int, float, str)):
         try:
             return float(value)
@@ -93,7 +94,7 @@ def read_double(value: Any, where: str) -> float:
 
 
 def read_boolean(value: Any, where: str) -> bool:
-    """A boolean, also as text or as 0 and 1."""
+    """Decode a boolean; text, 0 and 1 are accepted."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int) and value in (0, 1):
@@ -104,21 +105,21 @@ def read_boolean(value: Any, where: str) -> bool:
 
 
 def read_object(value: Any, where: str) -> dict[Any, Any]:
-    """An object."""
+    """Check that a value is an object, and return it."""
     if isinstance(value, dict):
         return value
     raise wrong(where, value, "an object")
 
 
 def read_array(value: Any, where: str) -> list[Any]:
-    """An array."""
+    """Check that a value is an array, and return it."""
     if isinstance(value, list):
         return value
     raise wrong(where, value, "an array")
 
 
 def read_queue(value: Any, where: str) -> MessageQueue:
-    """A queue: as object, as key, or as text that holds its JSON (wire.md §1.13)."""
+    """Decode a queue from an object, a key, or a text that holds its JSON (wire.md §1.13)."""
     if isinstance(value, str) and value[:1] == "{":
         value = loads(value.encode())
     queue = as_key(value)
@@ -128,7 +129,7 @@ def read_queue(value: Any, where: str) -> MessageQueue:
 
 
 def read_any(value: Any, where: str) -> Any:
-    """Any value that is not nested so deep that a body with it inside could not be read."""
+    """Return any value, unless it is nested so deeply that a body around it could not be decoded."""
     if isinstance(value, (dict, list)):
         check_depth(value, FOREIGN_DEPTH, where)
     return value
@@ -143,7 +144,7 @@ ANY: Final = MemberKind(_same, read_any)
 
 
 def list_of(kind: MemberKind) -> MemberKind:
-    """An array, in its order."""
+    """Return the kind of an array; its order is preserved."""
     return MemberKind(
         lambda values: [kind.write(value) for value in values],
         lambda values, where: [kind.read(value, f"{where}[{n}]") for n, value in enumerate(read_array(values, where))],
@@ -152,16 +153,16 @@ def list_of(kind: MemberKind) -> MemberKind:
 
 
 def set_of(kind: MemberKind) -> MemberKind:
-    """An array that stands for a set; written in ascending order."""
+    """Return the kind of an array that represents a set; it is written in ascending order."""
     return MemberKind(
         lambda values: [kind.write(value) for value in sorted(values)],
-        # Frozen, as an empty one is the same object everywhere: subscriptions are many, and most have no tags.
+        # A frozenset, because all empty ones are the same object: subscriptions are many, and most have no tags.
         lambda values, where: frozenset(kind.read(value, where) for value in read_array(values, where)),
     )
 
 
 def map_of(key: MemberKind, value: MemberKind) -> MemberKind:
-    """An object used as a map, in its order."""
+    """Return the kind of an object that represents a map; its order is preserved."""
     return MemberKind(
         lambda members: {k: value.write(v) for k, v in members.items()},
         lambda members, where: {
@@ -176,7 +177,7 @@ def map_of(key: MemberKind, value: MemberKind) -> MemberKind:
 
 
 def enum_of(names: type[enum.Enum], ordinals: Iterable[enum.Enum] = (), **others: enum.Enum) -> MemberKind:
-    """An enum by name; reading also takes Java's ordinal and the names in `others`."""
+    """Return the kind of an enum, written by name. Java's ordinal and the names in `others` are accepted, too."""
     by_ordinal = tuple(ordinals) or tuple(names)
     by_name = {member.name: member for member in names} | others
 
@@ -191,17 +192,17 @@ def enum_of(names: type[enum.Enum], ordinals: Iterable[enum.Enum] = (), **others
 
 
 def camel(name: str) -> str:
-    """`queue_id` as `queueId`."""
+    """Return a name in camelCase: `queueId` for `queue_id`."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
 class Form(NamedTuple):
-    """Form in which an object becomes text.
+    """How an object is encoded as text.
 
     Attributes:
-        whole: at once.
-        slices: a little at a time; maps keep their order.
+        whole: encodes the object in one step.
+        slices: encodes the object in small steps; maps retain their order.
     """
 
     whole: Callable[[Any], bytes]
@@ -212,9 +213,9 @@ IN_ORDER: Final = Form(partial(dumps, sort_keys=False))
 SORTED: Final = Form(dumps)
 """Maps among the members are sorted."""
 PLAIN: Final = Form(dumps_plain)
-"""For large tables without doubles: ten times faster."""
+"""Encoding ten times faster, for large tables without doubles."""
 STANDARD: Final = Form(partial(dumps_standard, sort_keys=False), partial(dumps_slices, standard=True))
-"""Keys are quoted and the text is escaped."""
+"""Standard JSON: keys are quoted, and non-ASCII characters are escaped."""
 
 
 _KINDS: Final = {
@@ -228,18 +229,18 @@ _KINDS: Final = {
     "dict[str, int]": map_of(TEXT, INTEGER),
     "dict[str, Any]": map_of(TEXT, ANY),
 }
-"""Kinds of attributes by their annotation; `| None` makes no difference."""
+"""Kinds of attributes by their annotation, without `| None`."""
 
 
 class Bean(Generic[T]):
-    """Writes and reads the values of one dataclass.
+    """Codec of the values of one dataclass.
 
     Args:
         cls: the dataclass.
-        names: wire names that are not the camelCase of their attribute.
-        form: how they become text.
+        names: wire names that differ from the camelCase of their attribute.
+        form: how values are encoded as text.
         left_out: attributes without a member.
-        kinds: of the attributes whose annotation does not say it.
+        kinds: kinds of attributes whose annotation does not determine the kind.
     """
 
     def __init__(
@@ -267,7 +268,7 @@ class Bean(Generic[T]):
         self.kind: Final = MemberKind(self.encode, self.decode, self.lazily)
 
     def encode(self, value: T) -> dict[str, Any]:
-        """The members that are not None, in alphabetical order as fastjson writes them."""
+        """Return the members that are not None, in alphabetical order as fastjson writes them."""
         members = {}
         for member, name, kind in self._members:
             attribute = getattr(value, name)
@@ -276,7 +277,7 @@ class Bean(Generic[T]):
         return members
 
     def lazily(self, value: T) -> dict[str, Any]:
-        """As `encode`, with what lists and maps hold made when it is written."""
+        """As `encode`, but convert the content of lists and maps only when it is written."""
         members = {}
         for member, name, kind in self._members:
             attribute = getattr(value, name)
@@ -285,10 +286,10 @@ class Bean(Generic[T]):
         return members
 
     def decode(self, members: Any, where: str = "") -> T:
-        """The value; see the module about leniency.
+        """Decode a value with the leniency that the module's docstring describes.
 
         Raises:
-            ProtocolError: a member without default is missing, or one cannot be read; the text names its path.
+            ProtocolError: a member without default is missing, or one cannot be decoded; the error names its path.
         """
         where = where or self.noun
         found = read_object(members, where)
@@ -303,32 +304,32 @@ class Bean(Generic[T]):
         return self.cls(**arguments)
 
     def dumps(self, value: T) -> bytes:
-        """The value as a body."""
+        """Encode a value as a body."""
         return self._form.whole(self.encode(value))
 
     def slices(self, value: T) -> Generator[None, None, bytes]:
-        """As `dumps`, a little at a time; lists and maps must not change meanwhile, what they hold may."""
+        """As `dumps`, in small steps. Lists and maps must not change during the encoding; their content may change."""
         return self._form.slices(self.lazily(value))
 
     def loads(self, data: Octets) -> T:
-        """The value a body holds; raises ProtocolError."""
+        """Decode the value of a body; raise ProtocolError for a wrong body."""
         return self.decode(loads(data))
 
 
 def row_of(bean: Bean[Any]) -> MemberKind:
-    """Rows of a large table, each written at once by the quick writer when the table is written in slices."""
+    """Return the kind of a large table's rows. When the table is written in slices, the fast encoder encodes a row."""
     return MemberKind(bean.encode, bean.decode, lambda value: EncodedValue(dumps_plain(bean.encode(value)), "utf-8"))
 
 
 class Wrapper(Generic[T]):
-    """Writes and reads a value that is the one member of an object.
+    """Codec of a value that is the only member of an object.
 
     Args:
-        noun: what the body is, for error texts.
+        noun: name of the body in error texts.
         member: the member's name.
-        kind: what it is.
-        empty: makes what an absent body or member stands for.
-        form: how the object becomes text.
+        kind: the member's kind.
+        empty: returns the value of an absent body or member.
+        form: how the object is encoded as text.
     """
 
     def __init__(self, noun: str, member: str, kind: MemberKind, empty: Callable[[], T], form: Form = IN_ORDER) -> None:
@@ -339,24 +340,25 @@ class Wrapper(Generic[T]):
         self._form = form
 
     def dumps(self, value: T) -> bytes:
-        """The value as a body."""
+        """Encode a value as a body."""
         return self._form.whole({self.member: self._kind.write(value)})
 
     def slices(self, value: T | Iterable[Any]) -> Generator[None, None, bytes]:
-        """As `dumps`, a little at a time.
+        """As `dumps`, in small steps.
 
         Args:
-            value: instead of lists also iterators, of a map its pairs; what they come to is made when it is written.
+            value: may have iterators instead of lists, and iterators of pairs instead of maps. Each item is converted
+                when it is written.
         """
         return self._form.slices({self.member: self._kind.lazily(value)})
 
     def loads(self, data: Octets) -> T:
-        """The value a body holds; raises ProtocolError."""
+        """Decode the value of a body; raise ProtocolError for a wrong body."""
         value = load_object(data, self.noun).get(self.member)
         found: T = self._empty() if value is None else self._kind.read(value, f"{self.noun}.{self.member}")
         return found
 
 
 def load_object(data: Octets, noun: str) -> dict[Any, Any]:
-    """The object a body holds; an absent body is an empty object."""
+    """Decode the object of a body; an absent body is an empty object."""
     return read_object(loads(data), noun) if data else {}

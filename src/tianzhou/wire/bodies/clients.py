@@ -1,4 +1,4 @@
-"""Clients as a broker sees them, and what they ask each other (wire.md §7.2, §7.4, §7.11, §9.7, §10.8)."""
+"""Bodies about clients of a broker, and bodies of requests to clients (wire.md §7.2, §7.4, §7.11, §9.7, §10.8)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tianzhou.wire.json_dialect import Members, dumps_slices
 CONSUMER_IDS: Final = Wrapper[list[str]]("consumer list", "consumerIdList", list_of(TEXT), list, PLAIN)
 """Client ids of a group's members (38)."""
 LOCKED_QUEUES: Final = Wrapper[list[MessageQueue]]("locked queues", "lockOKMQSet", list_of(QUEUE), list)
-"""The queues that are now locked (reply of 41)."""
+"""The queues that are locked now (reply of 41)."""
 
 
 @dataclass(slots=True)
 class LockRequest:
-    """A consumer's wish to lock (41) or unlock (42) queues for ordered consumption."""
+    """A consumer's request to lock (41) or unlock (42) queues for ordered consumption."""
 
     client_id: str
     consumer_group: str
@@ -42,12 +42,13 @@ class Connection:
 
 @dataclass(slots=True)
 class ConsumerConnection:
-    """The members of a consumer group and what they share (203).
+    """The members of a consumer group and their common settings (203).
 
     Attributes:
-        subscription_conflicts: how often members were found to subscribe different things; a member of our own, which
-            others ignore.
-        different_subscriptions: client id to topic to expression when members differ now; likewise.
+        subscription_conflicts: number of times that members had different subscriptions. The member is Tianzhou's own,
+            and Apache's clients ignore it.
+        different_subscriptions: client id to topic to expression, when the members' subscriptions differ now. The
+            member is Tianzhou's own, too.
     """
 
     connection_set: list[Connection] = field(default_factory=list)
@@ -69,12 +70,12 @@ class _ConsumerConnection(Bean[ConsumerConnection]):
         members: Iterable[Connection],
         different: Iterable[tuple[str, Mapping[str, str]]],
     ) -> Generator[None, None, bytes]:
-        """The body in slices.
+        """Encode the body in slices.
 
         Args:
-            shared: what the members share.
+            shared: the common settings.
             members: the connections.
-            different: client ids and what they subscribe, when members differ.
+            different: client ids and their subscriptions, when they differ.
         """
         written = self.lazily(shared)
         written["connectionSet"] = map(_CONNECTION.encode, members)
@@ -102,7 +103,7 @@ PRODUCER_CONNECTION: Final = Wrapper[list[Connection]](
 
 @dataclass(slots=True)
 class ProducerInfo:
-    """One member of a producer group in the table of all (328)."""
+    """One member of a producer group in the table of all producers (328)."""
 
     client_id: str
     remote_ip: str = ""
@@ -140,7 +141,7 @@ class ProcessQueueInfo:
 
 @dataclass(slots=True)
 class ConsumeStatus:
-    """Speed of a consumer in one topic: per second, and milliseconds."""
+    """Rates of a consumer in one topic, per second, and times in ms."""
 
     pull_rt: float = 0.0
     pull_tps: float = 0.0
@@ -152,7 +153,7 @@ class ConsumeStatus:
 
 @dataclass(slots=True)
 class ConsumerRunningInfo:
-    """A consumer's report about itself (307)."""
+    """A consumer's report about its state (307)."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
@@ -190,7 +191,7 @@ CONSUME_RESULTS: Final = ("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", 
 
 @dataclass(slots=True)
 class DirectConsumption:
-    """Outcome of consuming one message at once (309); `consume_result` is one of CONSUME_RESULTS."""
+    """Result of consuming one message directly (309); `consume_result` is one of CONSUME_RESULTS."""
 
     consume_result: str = "CR_SUCCESS"
     order: bool = False
@@ -211,7 +212,7 @@ DIRECT_CONSUMPTION: Final = Bean(DirectConsumption, consume_result=MemberKind(st
 
 @dataclass(slots=True)
 class AssignmentQuery:
-    """A client's question which queues it is to consume (400)."""
+    """A client's request for the queues that it shall consume (400)."""
 
     client_id: str
     consumer_group: str
@@ -222,7 +223,7 @@ class AssignmentQuery:
 
 @dataclass(slots=True)
 class Assignment:
-    """One queue to consume; queue id -1 with mode `POP` stands for all of the broker."""
+    """One queue to consume; queue id -1 with mode `POP` means all queues of the broker."""
 
     message_queue: MessageQueue
     mode: str = "PULL"
@@ -231,7 +232,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class MessageRequestMode:
-    """Mode in which a group asks for a topic's messages (401)."""
+    """Mode in which a group requests a topic's messages, `PULL` or `POP` (401)."""
 
     topic: str
     consumer_group: str
@@ -244,5 +245,5 @@ _ASSIGNMENT: Final = Bean(Assignment)
 ASSIGNMENTS: Final = Wrapper[list[Assignment] | None](
     "assignments", "messageQueueAssignments", list_of(_ASSIGNMENT.kind), lambda: None
 )
-"""The queues a client is to consume (reply of 400); None says to keep the present ones."""
+"""The queues that a client shall consume (reply of 400); None means that its queues do not change."""
 MESSAGE_REQUEST_MODE: Final = Bean(MessageRequestMode)

@@ -1,10 +1,11 @@
-"""What the nodes of a DLedger group say to each other, in JSON as fastjson has it (broker.md §19.8).
+"""Bodies of requests and answers between the nodes of a DLedger group, in fastjson's JSON (broker.md §19.8).
 
-Members stand in alphabetical order, those that are null are left out, `byte[]` is base64 text, enums are names, and
-members that nobody knows are passed over. Apache's brokers 4.9.7 and 5.3.3 have DLedger 0.3.1.2; the bodies of 0.2.7
-are the same. The member `tianzhou` is ours: it says that a node knows the question before a vote and takes entries in
-stretches (docs/adr/0015), and from 2 on that it knows the identity of its group (docs/adr/0024), which the member
-`groupId` has. Apache's nodes pass over both.
+Members are in alphabetical order, and null members are omitted. `byte[]` is base64 text, and enums are names. Unknown
+members are ignored. Apache's brokers 4.9.7 and 5.3.3 have DLedger 0.3.1.2; the bodies of 0.2.7 are the same.
+
+The member `tianzhou` is ours. With 1, a node supports the pre-vote and accepts stretches: several entries in their
+stored form (docs/adr/0015). From 2 on, a node also supports the identity of its group (docs/adr/0024), which is the
+member `groupId`. Apache's nodes ignore both members.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tianzhou.records.checksum import Octets
 from tianzhou.wire.codes import DLedgerRequestCode
 
 OURS: Final = 1
-"""Value of the member `tianzhou` of nodes that know nothing of identities: versions before 0024, and later ones too."""
+"""Value of the member `tianzhou` of nodes without identities: versions before ADR 0024, and some later ones."""
 IDENTIFYING: Final = 2
-"""Value of the member `tianzhou` of this version: the node has an identity of its group, or none yet."""
+"""Value of the member `tianzhou` of this version: the node supports identities, and may not have one yet."""
 MOST_ENTRIES: Final = 10_000
-"""Entries of one body or stretch; Apache's batches have as many as fit into a few KiB."""
+"""Maximum entries in one body or stretch. Apache's batches hold as many as fit into a few KiB."""
 
 MAX_MARKS: Final = 64
 """Maximum marks in one request for a vote."""
@@ -34,22 +35,22 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=255)]
 
 
-# fastjson writes numbers and arrays whatever they are; a factory keeps `omit_defaults` from leaving them out.
+# fastjson always writes numbers and arrays. With a factory as default, `omit_defaults` does not omit them.
 def _number(value: int) -> int:
     made: int = msgspec.field(default_factory=lambda: value)
     return made
 
 
 class _Message(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """What every request and answer has; `code` is that of an answer (`DLedgerResponseCode`).
+    """Common members of all requests and answers; `code` is the result code of an answer (`DLedgerResponseCode`).
 
     Attributes:
         group: name of the group.
-        group_id: identity of the group, 32 hexadecimal digits; None from nodes that know none.
-        leader_id: who asks: a leader, or the candidate for whom votes are asked.
-        local_id: who sends it.
-        remote_id: to whom.
-        term: of the sender.
+        group_id: identity of the group, 32 hexadecimal digits; None from nodes without one.
+        leader_id: the node that the request comes from: a leader, or a candidate that requests votes.
+        local_id: sender of this message.
+        remote_id: receiver of this message.
+        term: term of the sender.
         tianzhou: `OURS` or `IDENTIFYING` from our own nodes.
     """
 
@@ -85,7 +86,7 @@ def _no_entries() -> list[Entry]:
 
 
 class VoteResult(enum.Enum):
-    """What a node answers to a candidate (broker.md §19.2)."""
+    """A node's answer to a candidate (broker.md §19.2)."""
 
     UNKNOWN = "UNKNOWN"
     ACCEPT = "ACCEPT"
@@ -102,7 +103,7 @@ class VoteResult(enum.Enum):
 
 
 class PushType(enum.Enum):
-    """What a leader wants of a follower (broker.md §19.6)."""
+    """Kind of a leader's push to a follower (broker.md §19.6)."""
 
     APPEND = "APPEND"
     COMMIT = "COMMIT"
@@ -111,11 +112,11 @@ class PushType(enum.Enum):
 
 
 class TermMark(msgspec.Struct, array_like=True, frozen=True):
-    """The first entry that a log has of a term, or its last entry.
+    """Identification of an entry of a log: the first entry of a term, or the last entry of the log.
 
     Attributes:
-        index: of the entry.
-        term: of the entry.
+        index: index of the entry.
+        term: term of the entry.
         digest: checksum of the entry (`joint.digest`).
     """
 
@@ -125,12 +126,12 @@ class TermMark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class VoteRequest(_Message):
-    """A candidate asks for a vote (51001).
+    """A candidate's request for a vote (51001).
 
     Attributes:
-        marks: entries of its log that a node can compare with its own ones; None from nodes that are not ours.
-        ledger_end_index: index of the last entry of its log, -1 when that is empty.
-        ledger_end_term: term of that entry, likewise.
+        marks: entries of the candidate's log that a node can compare with its own; None from Apache's nodes.
+        ledger_end_index: index of the last entry of the candidate's log; -1 for an empty log.
+        ledger_end_term: term of that entry; -1 for an empty log.
     """
 
     ledger_end_index: Int64 = _number(-1)
@@ -139,16 +140,17 @@ class VoteRequest(_Message):
 
 
 class PreVoteRequest(VoteRequest):
-    """A node asks whether it would get a vote, with the term it would ask in (31101, our own)."""
+    """A node's question whether it would get a vote in a term, before it requests one (31101, Tianzhou's own)."""
 
 
 class VoteResponse(_Message):
     """The answer to a candidate; `term` is the answering node's.
 
     Attributes:
-        doubted: whether entries of the node's log may not be what was written, although they look whole; likewise.
-        impaired: whether the node may have lost entries, so that its vote counts only beside those of all others; from
-            our own nodes to each other.
+        doubted: whether entries of the node's log may differ from the written ones, although they look intact. Only our
+            own nodes send and read it.
+        impaired: whether the node may have lost entries. Its vote then counts only together with the votes of all other
+            nodes. Only our own nodes send and read it.
         vote_result: the answer.
     """
 
@@ -158,15 +160,15 @@ class VoteResponse(_Message):
 
 
 class HeartBeatRequest(_Message):
-    """A leader is there (51002)."""
+    """A leader's heartbeat (51002)."""
 
 
 class HeartBeatResponse(_Message):
-    """The answer to a leader."""
+    """The answer to a leader's heartbeat."""
 
 
 class MetadataRequest(_Message):
-    """Who is in the group (50000)."""
+    """A request for the nodes of the group (50000)."""
 
 
 class MetadataResponse(_Message):
@@ -180,20 +182,20 @@ class MetadataResponse(_Message):
 
 
 class AppendRequest(_Message):
-    """Something to append (50001)."""
+    """A request to append a body (50001)."""
 
     body: bytes | None = None
 
 
 class AppendResponse(_Message):
-    """Where it was appended."""
+    """The position of the appended entry."""
 
     index: Int64 = _number(-1)
     pos: Int64 = _number(-1)
 
 
 class GetRequest(_Message):
-    """A question for an entry (50002); DLedger looks at `begin_index` alone."""
+    """A request for an entry (50002); DLedger reads only `begin_index`."""
 
     begin_index: Int64 | None = None
     index_list: Annotated[list[Int64], msgspec.Meta(max_length=MOST_ENTRIES)] | None = None
@@ -201,34 +203,35 @@ class GetRequest(_Message):
 
 
 class GetResponse(_Message):
-    """The entries asked for."""
+    """The requested entries."""
 
     entries: Entries = msgspec.field(default_factory=_no_entries)
 
 
 class PullRequest(_Message):
-    """Declared by DLedger and served by nobody (51003)."""
+    """A request that DLedger declares and no node serves (51003)."""
 
     begin_index: Int64 | None = None
     node_id: Name | None = None
 
 
 class PullResponse(_Message):
-    """Likewise."""
+    """The answer to `PullRequest`; no node sends it."""
 
     entries: Entries = msgspec.field(default_factory=_no_entries)
 
 
 class PushRequest(_Message):
-    """A leader compares, cuts, appends or commits at a follower (51004).
+    """A leader's push to a follower: compare, truncate, append or commit (51004).
 
-    What fastjson writes of DLedger's getters beside these is written by `encode`, and not read.
+    DLedger's classes have more getters, which fastjson writes as members. `encode` writes these members, and `decode`
+    ignores them.
 
     Attributes:
-        batch_entry: entries to append, several at once.
+        batch_entry: several entries to append.
         commit_index: index up to which the leader has committed.
-        entry: the one entry to compare, to cut at or to append.
-        type: what is wanted.
+        entry: the one entry to compare, to truncate at or to append.
+        type: kind of the push.
     """
 
     batch_entry: Entries = msgspec.field(default_factory=_no_entries)
@@ -238,7 +241,7 @@ class PushRequest(_Message):
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries, whichever way they are written."""
+        """The entries of `batch_entry` or `entry`."""
         return self.batch_entry or ([] if self.entry is None else [self.entry])
 
 
@@ -258,10 +261,10 @@ class PushResponse(_Message):
     """A follower's answer to a push.
 
     Attributes:
-        begin_index: of its log.
-        count: entries of the request.
-        end_index: of its log.
-        index: of the request's first entry; none for COMMIT.
+        begin_index: index of the first entry of the follower's log.
+        count: number of entries in the request.
+        end_index: index of the last entry of the follower's log.
+        index: index of the request's first entry; None for COMMIT.
     """
 
     begin_index: Int64 = _number(0)
@@ -271,12 +274,12 @@ class PushResponse(_Message):
 
 
 class TransferRequest(_Message):
-    """Leadership is to go over to another node (51005).
+    """A request to transfer the leadership to another node (51005).
 
     Attributes:
-        take_leadership_ledger_index: end of the leader's log, which the other one needs first.
-        transfer_id: the leader.
-        transferee_id: who shall lead.
+        take_leadership_ledger_index: end of the leader's log, which the other node must have first.
+        transfer_id: the present leader.
+        transferee_id: the next leader.
     """
 
     take_leadership_ledger_index: Int64 = _number(0)
@@ -285,26 +288,27 @@ class TransferRequest(_Message):
 
 
 class TransferResponse(_Message):
-    """Whether it did."""
+    """The result of a transfer, in `code`."""
 
 
 class StretchRequest(_Message, kw_only=True):
-    """Entries as they stand in the log, for a node of ours (31102, our own).
+    """A stretch: several entries in their stored form, for one of our own nodes (31102, Tianzhou's own).
 
-    On the wire all but `entries` are header fields of the command, and `entries` is the body.
+    On the wire, `entries` is the body of the command. All other attributes are its header fields.
 
     Attributes:
         commit_index: index up to which the leader has committed.
-        count: how many entries there are; 0 asks only whether the entry before is the same.
-        end_index: of the leader's log.
-        entries: headers and bodies, one entry behind the other.
-        previous_digest: checksum of that entry (`joint.digest`), where the leader looks for the last equal entry; None
-            elsewhere, and when the entry is damaged.
+        count: number of entries; with 0, the follower only compares the entry before them.
+        end_index: index of the last entry of the leader's log.
+        entries: consecutive entries, each with header and body.
+        previous_digest: checksum of the entry before the first one (`joint.digest`), while the leader searches the last
+            equal entry. None otherwise, and when that entry is damaged.
         previous_index: index of the entry before the first one.
-        previous_term: its term; -1 when the leader has it no more, so that the follower's log starts over.
-        settled: 1 when the group has committed the identity that the leader names; None when that is not known.
-        term_digest: checksum of the first entry that the leader has of that term, likewise.
-        term_index: index of that entry; None where the leader does not look for the last equal entry.
+        previous_term: term of that entry; -1 when the leader's log no longer has it, so that the follower's log starts
+            over.
+        settled: 1 when the group has committed the identity that the leader names; None when the leader does not know.
+        term_digest: checksum of the first entry that the leader has of that term; None when that entry is damaged.
+        term_index: index of that entry; None unless the leader searches the last equal entry.
     """
 
     commit_index: Int64
@@ -323,10 +327,10 @@ class StretchResponse(_Message):
     """A node's answer to a stretch.
 
     Attributes:
-        begin_index: of its log.
-        conflict_index: where the leader may try next, when the entry before the first one is another.
-        end_index: of its log.
-        index: up to where its log is the leader's.
+        begin_index: index of the first entry of the node's log.
+        conflict_index: index that the leader may try next, when the entry before the first one differs; otherwise -1.
+        end_index: index of the last entry of the node's log.
+        index: index up to which the node's log is equal to the leader's.
     """
 
     begin_index: Int64 = -1
@@ -369,7 +373,7 @@ RESPONSES: Final[dict[DLedgerRequestCode, type[Response]]] = {
     DLedgerRequestCode.PRE_VOTE: VoteResponse,
     DLedgerRequestCode.STRETCH: StretchResponse,
 }
-"""Type of the answer to each."""
+"""Type of the answer to each code."""
 CODES: Final = {kind: code for code, kind in REQUESTS.items()}
 """Code of each type of request."""
 
@@ -386,7 +390,7 @@ _HEADER: Final = tuple(
 
 
 def encode(message: Request | Response) -> bytes:
-    """A request or an answer as a body; a `StretchRequest` has header fields beside it, see `stretch_fields`."""
+    """Encode a request or an answer as a body; a `StretchRequest` also has header fields, see `stretch_fields`."""
     if isinstance(message, StretchRequest):
         return message.entries
     return _ENCODER.encode(_with_getters(message) if isinstance(message, PushRequest) else message)
@@ -416,14 +420,14 @@ def _with_getters(push: PushRequest) -> _WrittenPush:
 
 
 def decode(kind: type[M], body: Octets) -> M:
-    """The request or answer a body holds.
+    """Decode the request or answer of a body.
 
     Args:
-        kind: what it is, of `REQUESTS` or `RESPONSES`; not `StretchRequest`, which `read_stretch` reads.
+        kind: its type, from `REQUESTS` or `RESPONSES`; not `StretchRequest`, which `read_stretch` decodes.
         body: the bytes.
 
     Raises:
-        ProtocolError: it is none; the text names the member.
+        ProtocolError: the body is not of this type; the error names the member.
     """
     try:
         read: M = _DECODERS[kind].decode(body)  # type: ignore[index, assignment]
@@ -433,20 +437,20 @@ def decode(kind: type[M], body: Octets) -> M:
 
 
 def stretch_fields(request: StretchRequest) -> dict[str, str]:
-    """The header fields of a stretch."""
+    """Return the header fields of a stretch."""
     values = ((wire_name, getattr(request, name)) for name, wire_name in _HEADER)
     return {name: str(value) for name, value in values if value is not None}
 
 
 def read_stretch(fields: Mapping[str, str], body: Octets) -> StretchRequest:
-    """The stretch of a command.
+    """Decode the stretch of a command.
 
     Args:
-        fields: header fields; others than those of a stretch are passed over.
+        fields: header fields; fields that a stretch does not have are ignored.
         body: the entries.
 
     Raises:
-        ProtocolError: a field is missing or cannot be read.
+        ProtocolError: a field is missing or cannot be decoded.
     """
     known = {name: fields[name] for _, name in _HEADER if name in fields}
     try:

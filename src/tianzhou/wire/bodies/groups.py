@@ -20,7 +20,7 @@ GROUP_LIST: Final = Wrapper[list[str]]("group list", "groupList", list_of(TEXT),
 
 @dataclass(slots=True)
 class SubscriptionGroupTable:
-    """All groups of a broker and the version of that table; `forbidden_table` is group to topic to bit set."""
+    """All groups of a broker and the version of that table; `forbidden_table` maps group to topic to bit set."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)

@@ -66,7 +66,7 @@ def written(times: Mapping[str, HandlerTimes], cores: int) -> dict[str, str]:
 
 
 def read(entries: Mapping[str, str]) -> dict[str, HandlerTimes]:
-    """Return the handlers' times by topic; entries of another form are passed over."""
+    """Return the handlers' times by topic; ignore entries of another form."""
     found = {}
     for name, text in entries.items():
         if name.startswith(HANDLER_PREFIX) and (times := _times(text)) is not None:
@@ -83,7 +83,7 @@ def read_cores(entries: Mapping[str, str]) -> int | None:
 
 
 def renamed(entries: Mapping[str, str], rename: Callable[[str], str]) -> dict[str, str]:
-    """Return the entries with other names of topics, as a namespace requires."""
+    """Return the entries with topics renamed, as a namespace requires."""
     return {
         f"{HANDLER_PREFIX}{rename(name.removeprefix(HANDLER_PREFIX))}"
         if name.startswith(HANDLER_PREFIX)
@@ -93,7 +93,7 @@ def renamed(entries: Mapping[str, str], rename: Callable[[str], str]) -> dict[st
 
 
 def merged(times: Iterable[HandlerTimes]) -> HandlerTimes | None:
-    """Return the mean of several members' or topics' times by messages; None when there are none."""
+    """Return the mean times of several members or topics, weighted by messages; None without measured messages."""
     measured = [one for one in times if one.messages]
     total = sum(one.messages for one in measured)
     if not total:
@@ -114,7 +114,7 @@ def _times(text: str) -> HandlerTimes | None:
         messages, runs_in = int(values["messages"]), RunsIn(values["runsIn"])
     except (KeyError, ValueError):
         return None
-    # NaN is within no range.
+    # NaN is in no range, so the check rejects it.
     if not all(0 <= value <= MAX_MS for value in (cpu_ms, wall_ms, messages)):
         return None
     return HandlerTimes(cpu_ms, wall_ms, messages, runs_in)

@@ -14,7 +14,7 @@ MESSAGE_MODEL: Final = enum_of(MessageModel, (MessageModel.BROADCASTING, Message
 _LAST, _FIRST, _TIME = ConsumeFromWhere
 CONSUME_FROM_WHERE: Final = enum_of(
     ConsumeFromWhere,
-    # Three deprecated ones lie between; clients treat them as their neighbours.
+    # Three deprecated values lie between; clients treat each as a neighbouring one.
     (_LAST, _LAST, _FIRST, _LAST, _FIRST, _TIME),
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST=_LAST,
     CONSUME_FROM_MIN_OFFSET=_FIRST,
@@ -49,7 +49,7 @@ HEARTBEAT: Final = Bean(
 
 @dataclass(slots=True)
 class ClientConfigCheck:
-    """Question whether a broker can evaluate a subscription (46)."""
+    """A client's question whether a broker can evaluate its subscription (46)."""
 
     client_id: str
     group: str

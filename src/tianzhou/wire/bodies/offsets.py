@@ -36,7 +36,7 @@ _OFFSET_ROWS: Final = MemberKind(
 
 class _OffsetTable(Wrapper[dict[MessageQueue, int]]):
     def loads(self, data: Octets) -> dict[MessageQueue, int]:
-        """Offsets per queue in any of the three shapes; raises ProtocolError."""
+        """Decode the offsets per queue in any of the three shapes; raise ProtocolError for another shape."""
         members = load_object(data, self.noun)
         table = members.get("offsetTable") or members.get("messageQueueTable") or {}
         if isinstance(table, list):
@@ -58,7 +58,7 @@ CORRECTION_OFFSETS: Final = Wrapper[dict[int, int]]("offsets", "correctionOffset
 
 class _ConsumerStatus(Wrapper[dict[str, dict[MessageQueue, int]]]):
     def dumps(self, value: dict[str, dict[MessageQueue, int]]) -> bytes:
-        """The value as a body, with the table that Java's class has besides."""
+        """Encode the value as a body, with the additional table of Java's class."""
         return self._form.whole({self.member: value, "messageQueueTable": {}})
 
 
@@ -90,11 +90,11 @@ CONSUMER_OFFSETS: Final = Bean(
 def write_consumer_offsets(
     tables: Mapping[str, Iterable[tuple[str, Mapping[int, int] | int]]], version: DataVersion
 ) -> Generator[None, None, bytes]:
-    """All committed offsets of a broker, in slices; the offsets of a key as they are when it is its turn.
+    """Encode all committed offsets of a broker in slices; the offsets of a key are read when the key is written.
 
     Args:
-        tables: by member: keys and their offsets by queue, or that of the only queue.
-        version: of the table.
+        tables: by member name: keys, each with its offsets by queue, or with the offset of its only queue.
+        version: version of the table.
     """
     members: dict[str, Any] = {"dataVersion": DATA_VERSION.encode(version)}
     for name, table in tables.items():
@@ -109,7 +109,7 @@ DELAY_OFFSETS: Final = Bean(DelayOffsets, offset_table=map_of(INTEGER, INTEGER),
 
 @dataclass(slots=True)
 class TopicOffset:
-    """Bounds of a queue, and when its last message was stored (0 when empty)."""
+    """Bounds of a queue, and the store time of its last message (0 when the queue is empty)."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -130,7 +130,7 @@ TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.k
 
 @dataclass(slots=True)
 class QueueProgress:
-    """Progress of a group in a queue; `last_timestamp` is when the last consumed message was stored."""
+    """Progress of a group in a queue; `last_timestamp` is the store time of the last consumed message."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -148,7 +148,7 @@ class ConsumeStats:
 
 @dataclass(slots=True)
 class BrokerConsumeStats:
-    """Progress of all groups of a broker (317): each list entry is one group and its statistics."""
+    """Progress of all groups of a broker (317): each entry of the list is one group and its statistics."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
@@ -165,7 +165,7 @@ BROKER_CONSUME_STATS: Final = Bean(
 
 @dataclass(slots=True)
 class QueueTimeSpan:
-    """Store times at the ends of a queue and at a group's position in it (303)."""
+    """Store times of a queue's first and last message, and of the message at a group's offset (303)."""
 
     message_queue: MessageQueue
     min_time_stamp: int = 0
@@ -176,12 +176,12 @@ class QueueTimeSpan:
 
 _TIME_SPAN: Final = Bean(QueueTimeSpan)
 TIME_SPANS: Final = Wrapper[list[QueueTimeSpan]]("time spans", "consumeTimeSpanSet", list_of(_TIME_SPAN.kind), list)
-"""Time spans of a group's queues; the derived texts Java adds are left out, readers ignore them."""
+"""Time spans of a group's queues. Java's additional derived texts are omitted, because readers ignore them."""
 
 
 @dataclass(slots=True)
 class QueueUnit:
-    """One unit of a consume queue, as administrators look at it (321)."""
+    """One unit of a consume queue, for administrators (321)."""
 
     physic_offset: int = 0
     physic_size: int = 0

@@ -38,7 +38,7 @@ from tianzhou.wire.json_dialect import dumps, dumps_plain, loads
 
 MAX_UNPACKED: Final = 64 << 20
 TOPICS_A_STEP: Final = 256
-"""Topics read before others can be served; each takes some 3 µs."""
+"""Topics decoded before other tasks run; each takes some 3 µs."""
 
 _LENGTH: Final = Struct(">i")
 _SERVERS: Final = list_of(TEXT)
@@ -48,12 +48,12 @@ _QUEUE_IDS: Final = map_of(INTEGER, INTEGER)
 
 @dataclass(slots=True)
 class RegisterBody:
-    """A broker's topics and filter servers; the compressed form carries no orders and no system flags.
+    """A broker's topics and filter servers. The compressed form omits orders and system flags.
 
     Attributes:
         table: the topics.
         filter_servers: addresses.
-        unfit: why topics are not in the table whose names cannot be.
+        unfit: problems of the topic names that are invalid; these topics are not in the table.
     """
 
     table: TopicTable = field(default_factory=TopicTable)
@@ -63,18 +63,19 @@ class RegisterBody:
 
 @dataclass(frozen=True, slots=True)
 class RegisterCodec:
-    """Writes and reads registrations as one kind of sender makes them.
+    """Codec of registrations for one version and form of sender.
 
     Attributes:
-        version: of the sender; below `V5_0_0` in the shape of 4.9, and without the last section of the compressed form.
-        compressed: the compressed form, as the header field of this name says.
+        version: version of the sender. Below `V5_0_0` bodies have the shape of 4.9, and the compressed form lacks its
+            last section.
+        compressed: whether bodies are compressed, as the header field of this name states.
     """
 
     version: int = VERSION
     compressed: bool = False
 
     def dumps(self, body: RegisterBody) -> bytes:
-        """The body of a registration."""
+        """Encode the body of a registration."""
         if self.compressed:
             return zlib.compress(_pack(body, self.version))
         bean = TOPIC_TABLE if self.version >= V5_0_0 else LEGACY_TOPIC_TABLE
@@ -82,21 +83,21 @@ class RegisterCodec:
         return dumps_plain(members)
 
     def is_packed(self, data: Octets) -> bool:
-        """Whether a body is in the compressed form, whatever its header says.
+        """Whether a body is compressed, even if its header states otherwise.
 
-        5.3.3 with `compressedRegister` says of compressed ones that they are plain.
+        5.3.3 with `compressedRegister` marks compressed bodies as plain.
         """
         return self.compressed or bytes(data[:1]) == b"\x78"
 
     def loads(self, data: Octets, limit_bytes: int = MAX_UNPACKED) -> RegisterBody:
-        """The topics and filter servers of a registration; no body is an empty table.
+        """Decode the topics and filter servers of a registration; an absent body is an empty table.
 
         Args:
             data: the body.
-            limit_bytes: to how many it may unpack.
+            limit_bytes: maximum size of the unpacked body.
 
         Raises:
-            ProtocolError: the body cannot be read.
+            ProtocolError: the body cannot be decoded.
         """
         steps = self.load_in_steps(data, limit_bytes)
         while True:
@@ -107,7 +108,7 @@ class RegisterCodec:
                 return body
 
     def load_in_steps(self, data: Octets, limit_bytes: int = MAX_UNPACKED) -> Generator[None, None, RegisterBody]:
-        """As `loads`, a few topics at a time: whenever it yields others can be served."""
+        """As `loads`, a few topics at a time. Other tasks can run at each yield."""
         if not data:
             return RegisterBody()
         if self.is_packed(data):
@@ -115,7 +116,7 @@ class RegisterCodec:
         members = load_object(data, "register body")
         wrapper = members.get("topicConfigSerializeWrapper")
         if wrapper is None:
-            # Up to 3.0.10 the table was sent alone.
+            # Versions up to 3.0.10 sent only the table.
             wrapper = members if "topicConfigTable" in members else {}
         topics = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
         if not isinstance(topics, dict) or len(topics) <= TOPICS_A_STEP:
@@ -139,30 +140,30 @@ class RegisterCodec:
 
 
 REGISTER_BODY: Final = RegisterCodec()
-"""Plain, as version 5 writes it."""
+"""Codec of plain bodies as version 5 writes them."""
 
 
 def encode_registered_topic(config: TopicConfig) -> bytes:
-    """The text of one topic, for `join_register_body`."""
+    """Return the JSON text of one topic, for `join_register_body`."""
     return dumps_plain({config.topic_name: TOPIC_CONFIG.encode(config)})[1:-1]
 
 
 def join_register_body(version: DataVersion, topics: Iterable[bytes]) -> bytes:
-    """Body as `REGISTER_BODY` writes it, of a table whose topics are texts already.
+    """Return a body as `REGISTER_BODY` encodes it, from topics that are already encoded.
 
     Args:
-        version: of the table.
-        topics: from `encode_registered_topic`.
+        version: version of the table.
+        topics: results of `encode_registered_topic`.
     """
     head, table, tail = REGISTER_BODY.dumps(RegisterBody(TopicTable({}, version))).partition(b'"topicConfigTable":{')
     return head + table + b",".join(topics) + tail
 
 
 def read_queue_mapping(value: Any, where: str) -> dict[str, Any]:
-    """Mapping of a broker's queues of a static topic, as clients get it in routes.
+    """Decode the mapping of a static topic's queues on a broker, as clients get it in routes.
 
     Raises:
-        ProtocolError: it is no object of texts, numbers and one map of queue ids.
+        ProtocolError: the value is no object of texts, numbers and one map of queue ids.
     """
     members = read_object(value, where)
     found: dict[str, Any] = {}
@@ -180,7 +181,7 @@ def read_queue_mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _leave_out_unfit(table: TopicTable) -> list[str]:
-    """Take topics whose names cannot be out of a table, and tell why; the broker's others are none the worse."""
+    """Delete topics with invalid names from a table, and return their problems. The broker's other topics stay."""
     problems = {topic: problem for topic in table.topic_config_table if (problem := TOPIC.problem(topic)) is not None}
     for topic in problems:
         del table.topic_config_table[topic]

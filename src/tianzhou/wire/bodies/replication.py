@@ -1,4 +1,4 @@
-"""Replication as administrators look at it (907), and the limits of groups that read old messages (2003)."""
+"""Bodies for administrators: state of the replication (907), and limits of groups that read old messages (2003)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class HaClient:
     """A replica's connection to its master.
 
     Attributes:
-        ha_halted: Tianzhou's own: why the replica copies nothing until an operator decides; None while it may copy.
+        ha_halted: reason why the replica copies nothing until an operator decides; None while it may copy. The member
+            is Tianzhou's own.
     """
 
     ha_halted: str | None = None
@@ -55,7 +56,7 @@ HA_STATUS: Final = Bean(
 
 @dataclass(slots=True)
 class ColdReadLimits:
-    """Bytes a second that groups may read of what has left the memory (2003); `configs` are those set by request."""
+    """Bytes a second that groups may read of messages outside the memory (2003); requests set the ones in `configs`."""
 
     configs: dict[str, int] = field(default_factory=dict)
     cg_cold_read_threshold: int = 0
@@ -65,7 +66,7 @@ class ColdReadLimits:
 
 class _ColdReadLimits(Bean[ColdReadLimits]):
     def encode(self, value: ColdReadLimits) -> dict[str, Any]:
-        """The members in the order Apache writes them."""
+        """Return the members in the order in which Apache writes them."""
         members = super().encode(value)
         order = ("configTable", "cgColdReadThreshold", "globalColdReadThreshold", "globalAcc")
         return {"runtimeTable": {}} | {name: members[name] for name in order}

@@ -28,7 +28,7 @@ _BROKER_DATA: Final = Bean(BrokerData, broker_addrs=_SORTED_ADDRESSES)
 def _read_queue_data(value: Any, where: str) -> QueueData:
     members = read_object(value, where)
     if "topicSysFlag" not in members and "topicSynFlag" in members:
-        # The name up to 4.8, and the Go client's.
+        # This is the name up to 4.8, and in the Go client.
         members = members | {"topicSysFlag": members["topicSynFlag"]}
     return _QUEUE_DATA.decode(members, where)
 
@@ -39,13 +39,13 @@ _ROUTE_MEMBERS: Final = {
     "filter_server_table": map_of(TEXT, list_of(TEXT)),
 }
 ROUTE: Final = Bean(TopicRoute, **_ROUTE_MEMBERS)
-"""The route of a topic in fastjson's dialect; either form is read."""
+"""The route of a topic in fastjson's dialect. Its decoder accepts both forms."""
 STANDARD_ROUTE: Final = Bean(TopicRoute, {}, STANDARD, **_ROUTE_MEMBERS)
-"""The same with quoted broker ids and escaped text, for callers from version 401 on or that ask for it."""
+"""The route with quoted broker ids and escaped text, for callers from version 401 on or on request."""
 CLUSTER_INFO: Final = Bean(
     ClusterInfo, broker_addr_table=map_of(TEXT, _BROKER_DATA.kind), cluster_addr_table=map_of(TEXT, list_of(TEXT))
 )
-"""All brokers and clusters; always with bare broker ids."""
+"""All brokers and clusters, always with unquoted broker ids."""
 _MEMBER_GROUP: Final = Bean(
     BrokerData, {}, IN_ORDER, ("enable_acting_master", "zone_name"), broker_addrs=_SORTED_ADDRESSES
 )

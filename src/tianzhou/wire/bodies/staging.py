@@ -9,21 +9,21 @@ from typing import Final
 from tianzhou.wire.bodies.beans import Bean, list_of
 
 STAGING_VERSION: Final = 1
-"""Version of the protocol; a broker that does not know the request speaks none of it."""
+"""Version of the protocol. A broker that does not know the request does not support staging."""
 
 
 @dataclass(slots=True)
 class StagingState:
-    """A broker's answer about staging, and about one writer (31001).
+    """A broker's state of staging, and of one writer (31001).
 
     Attributes:
         version: see `STAGING_VERSION`.
         broker_name: the broker's name.
-        max_unit: longest unit it takes, bytes.
-        coordinator: the broker that decides for the writer; None when the writer is not known here.
-        decided: last batch that was decided here, -1 for none.
-        published: last batch whose messages are all in their queues here, -1 for none.
-        refusals: how many attempts of the writer were refused here; see `attempt_name`.
+        max_unit: maximum size of a unit in bytes.
+        coordinator: the broker that decides for the writer; None when this broker does not know the writer.
+        decided: last batch that was decided here; -1 for none.
+        published: last batch whose messages are all in their queues here; -1 for none.
+        refusals: number of the writer's attempts that this broker refused; see `attempt_name`.
     """
 
     version: int = STAGING_VERSION
@@ -36,26 +36,27 @@ class StagingState:
 
 
 def attempt_name(refusals: int, unique: str) -> str:
-    """The name of an attempt, which says when it began.
+    """Return the name of an attempt, which includes the number of refusals at its start.
 
-    A coordinator keeps the last names it has refused, and refuses every attempt that began before older ones were.
+    A coordinator stores the names of the latest refused attempts. It also refuses every attempt that started before an
+    older refusal.
 
     Args:
-        refusals: what the coordinator had refused of the writer's attempts, see `StagingState`.
-        unique: never used before.
+        refusals: number of the writer's attempts that the coordinator had refused, see `StagingState`.
+        unique: text that was never used before.
     """
     return f"{refusals}~{unique}"
 
 
 def refusals_before(attempt: str) -> int:
-    """Number of the writer's attempts that had been refused when one began; 0 when its name does not say."""
+    """Return the number of refusals when an attempt started; 0 when its name does not contain the number."""
     count, mark, _ = attempt.partition("~")
     return int(count) if mark and count.isascii() and count.isdecimal() else 0
 
 
 @dataclass(slots=True)
 class StagedAttempt:
-    """An attempt of a task, and how many units it has staged at each broker."""
+    """An attempt of a task, and the number of units that it staged at each broker."""
 
     name: str
     units: dict[str, int] = field(default_factory=dict)
@@ -63,12 +64,12 @@ class StagedAttempt:
 
 @dataclass(slots=True)
 class BatchDecision:
-    """Decision which attempts make up a batch (31003, 31004): these and no others become visible, in this order.
+    """The attempts that make up a batch (31003, 31004): only these become visible, in this order.
 
     Attributes:
-        writer: who writes; a streaming query, or a batch job by its key.
+        writer: name of the writer: a streaming query, or the key of a batch job.
         batch: the number of the batch; a writer's batches are decided in ascending order.
-        coordinator: name of the broker that takes the decision.
+        coordinator: name of the broker that stores the decision.
         attempts: the attempts.
     """
 
@@ -79,17 +80,17 @@ class BatchDecision:
 
     @property
     def brokers(self) -> list[str]:
-        """Names of the brokers that hold units of it, in order."""
+        """Names of the brokers that hold units of the batch, in alphabetical order."""
         return sorted({broker for attempt in self.attempts for broker, count in attempt.units.items() if count})
 
     def names(self) -> Collection[str]:
-        """The attempts' names."""
+        """Return the attempts' names."""
         return [attempt.name for attempt in self.attempts]
 
 
 @dataclass(slots=True)
 class AttemptList:
-    """Attempts of one batch that somebody gives up (31005, 31006)."""
+    """Attempts of one batch to settle (31005) or to discard (31006)."""
 
     writer: str
     batch: int

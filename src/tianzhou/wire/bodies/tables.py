@@ -1,4 +1,4 @@
-"""Small bodies of text and numbers: key-value tables (28, 219), broker statistics (315), wire.md §8.6, §9.9."""
+"""Small bodies of texts and numbers: key-value tables (28, 219), broker statistics (315), wire.md §8.6, §9.9."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KV_TABLE: Final = Wrapper[dict[str, str]]("table", "table", map_of(TEXT, TEXT), 
 
 @dataclass(slots=True)
 class StatsSample:
-    """Sum, per second, and average per call of a statistics item over a while."""
+    """Sum, rate per second, and average per call of a statistics item in a period."""
 
     sum: int = 0
     tps: float = 0.0

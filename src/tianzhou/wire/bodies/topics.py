@@ -1,4 +1,4 @@
-"""Topic configurations, alone (351), listed (18) and as a table (21), with its version (wire.md §9.1, §9.2)."""
+"""Topic configurations: alone (351), as a list (18), and as a table with its version (21), wire.md §9.1, §9.2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tianzhou.wire.bodies.beans import IN_ORDER, PLAIN, SORTED, TEXT, Bean, Wrap
 
 DATA_VERSION: Final = Bean(DataVersion)
 TOPIC_CONFIG: Final = Bean(TopicConfig, {}, SORTED)
-# As 4.9 has them; it knows neither attributes nor the state version.
+# The shapes of 4.9, which has neither attributes nor the state version.
 LEGACY_TOPIC_CONFIG: Final = Bean(TopicConfig, {}, IN_ORDER, ("attributes",))
 LEGACY_DATA_VERSION: Final = Bean(DataVersion, {}, IN_ORDER, ("state_version",))
 TOPIC_CONFIGS: Final = Wrapper[list[TopicConfig]](
@@ -23,7 +23,7 @@ TOPIC_CONFIGS: Final = Wrapper[list[TopicConfig]](
 class TopicTable:
     """All topics of a broker (21) and the version of that table.
 
-    The mapping members belong to static topics and are carried as JSON values.
+    The mapping members belong to static topics; their values are raw JSON values.
     """
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
@@ -53,7 +53,7 @@ LEGACY_TOPIC_TABLE: Final = Bean(
 
 @dataclass(slots=True)
 class TopicList:
-    """Names of topics (206, 224, 304, 305, 343); `broker_addr` is some broker that has them."""
+    """Names of topics (206, 224, 304, 305, 343); `broker_addr` is any broker that has them."""
 
     topic_list: list[str] = field(default_factory=list)
     broker_addr: str | None = None

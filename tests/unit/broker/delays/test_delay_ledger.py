@@ -1,4 +1,4 @@
-"""Delay levels: configured ones, the file of their positions, what a power failure must not take, never early."""
+"""Delay levels: configuration, the file of their positions, safety after a power failure, no early delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups whose names are too long for a retry topic: a failed message holds up no delayed message and no retry."""
+"""Groups with names too long for a retry topic: a failed message blocks no delayed message and no retry."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def test_the_configurations_of_all_groups_have_a_size(bench: Bench, code: 
         assert (reply.code, "raise maxGroupConfigsBytes" in reply.remark) == (REFUSED, True)
     assert bench.tables.refusals.counts == {"maxGroupConfigsBytes": 2}
     assert ("H" in groups, len(groups.get("G").subscription_data_set[0]["topic"])) == (False, 2_000)
-    # What makes it smaller is taken even when all together are too large already.
+    # A change that shrinks a config is accepted even when all configs together exceed the limit.
     bench.settings.max_group_configs_bytes = 1
     assert (await create("G", 100)).code == 0
     assert (await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, group_name="G", clean_offset=False)).code == 0

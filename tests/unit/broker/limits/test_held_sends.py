@@ -1,4 +1,6 @@
-"""Sends of one connection that wait for the disk: above the limit it is not read from until half are answered."""
+"""Sends of one connection that wait for the disk: above the limit, the broker stops reading until half of them have
+replies.
+"""
 
 from __future__ import annotations
 

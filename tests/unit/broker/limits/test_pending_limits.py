@@ -1,4 +1,4 @@
-"""What waits at the broker, for a client, a decision or a message, above its limit."""
+"""Limits on pending work at the broker: requests, transactions and long polls."""
 
 from __future__ import annotations
 

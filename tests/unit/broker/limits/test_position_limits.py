@@ -28,7 +28,7 @@ async def test_offsets_come_to_an_end_at_every_door(bench: Bench, peer: Peer, do
         )
 
     assert [(await commit(n)).code for n in range(2)] == [0, 0]
-    # Where several are wanted there is room for one: all or nothing.
+    # Several are requested, but there is space for one: all or none.
     bench.settings.max_consumer_offsets = 2 if door in ("15", "pull") else 3
     if door == "15":
         reply = await commit(2)

@@ -1,4 +1,4 @@
-"""Topics and queues above their limits are refused by name, counted, and leave what is there as it was."""
+"""Topics and queues above their limits are refused by name and counted; existing ones are unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_topics_come_to_an_end_at_every_door(bench: Bench, door: str) -> N
     assert "raise maxTopics" in reply.remark
     assert "more" not in topics
     assert await peer.refused() == {"maxTopics": "1"}
-    # What is there is served on, and may be changed and deleted.
+    # Existing topics are still served, changed and deleted.
     assert (await peer.send("orders")).code == 0
     assert (await peer.create_topic("orders", 4)).code == 0
     await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")

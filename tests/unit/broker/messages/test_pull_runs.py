@@ -1,4 +1,4 @@
-"""Pulls served by runs against the same pulls one by one: the same replies, offsets and figures."""
+"""Pulls served in runs, compared with the same pulls served one by one: the same replies, offsets and figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Change = Callable[[Bench, Peer], Any]
 
 
 def header(**fields: Any) -> dict[str, Any]:
-    """The fields of a pull with its own subscription to everything, with changes."""
+    """Return the fields of a pull with its own subscription to all tags, with changes."""
     fields_of_all = {
         "consumer_group": "G", "topic": "T", "queue_id": 0, "queue_offset": 0, "max_msg_nums": 3,
         "sys_flag": SUBSCRIPTION, "commit_offset": 0, "suspend_timeout_millis": 0, "subscription": "*",
@@ -127,7 +127,7 @@ CONSUMERS: list[dict[str, Any]] = [
     {"sys_flag": SUBSCRIPTION | SUSPEND, "suspend_timeout_millis": 20_000, "queue_offset": 6},
     {"sys_flag": COMMIT | SUSPEND, "sub_version": 2, "suspend_timeout_millis": 0, "queue_offset": 6},
 ]
-"""Whose pulls come again and again, so that most are served by runs."""
+"""Pulls of consumers that repeat, so that most of them are served in runs."""
 AGAIN = st.builds(
     lambda consumer, places: [consumer | {"queue_offset": at, "commit_offset": commit} for at, commit in places],
     st.sampled_from(CONSUMERS),
@@ -139,7 +139,7 @@ STEPS = st.lists(
 
 
 SECRETS = {"may": "secret-of-all", "some": "secret-of-some", "nobody": "secret-of-nobody"}
-"""Who signs, and with what; the broker has no account of the last."""
+"""Secrets of the signers; the broker has no account of the last."""
 ACCOUNTS = (
     Account("may", SECRETS["may"], default_topic_perm="SUB", default_group_perm="SUB"),
     Account("some", SECRETS["some"], default_topic_perm="PUB", topic_perms=("T=SUB",), group_perms=("G=SUB",)),
@@ -148,7 +148,9 @@ SIGNERS = st.sampled_from(["may", "may", "may", "some", "nobody", "wrong", ""])
 
 
 def signed_by(signer: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a request, signed by an account; by `wrong` with another secret, by nobody not at all."""
+    """Return the fields of a request, signed by an account. `wrong` signs with another secret; an empty signer does not
+    sign.
+    """
     if not signer:
         return fields
     fields = fields | {"AccessKey": "may" if signer == "wrong" else signer}
@@ -156,12 +158,12 @@ def signed_by(signer: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def always(change: str, consumer: dict[str, Any]) -> list[Any]:
-    """A change between pulls that are runs before it and may be none behind it."""
+    """Return a change between pulls: earlier pulls form runs, later ones may not."""
     return ["a heartbeat", [consumer, consumer], [consumer | {"commit_offset": 2}], change, [consumer, consumer]]
 
 
 async def left_by(folder: Path, steps: list[Any], *, runs: bool, accounts: tuple[Account, ...] = ()) -> tuple[Any, int]:
-    """What a conversation leaves behind, and how many pulls were served by runs."""
+    """Return the state after a conversation, and the number of pulls that were served in runs."""
     served = 0
     bench = Bench(folder, VirtualClock(), {"enable_broadcast_offset_store": True}, {})
     bench.runs = runs
@@ -209,7 +211,7 @@ async def left_by(folder: Path, steps: list[Any], *, runs: bool, accounts: tuple
         replies, _ = split(written, 0, len(written), MAX_FRAME)
         tables, gets, probe = bench.tables, bench.stats.gets, BrokerProbe(tables=bench.tables)
         return (
-            # What is deferred is sent when its turn comes.
+            # Deferred replies are sent later, so their order does not count.
             sorted(encode(reply) for reply in replies),
             tables.offsets.snapshot()["offsetTable"],
             probe.pulled_offsets,
@@ -233,7 +235,7 @@ def test_a_run_answers_as_the_handler_does(steps: list[Any]) -> None:
 
 
 def compare(steps: list[Any], accounts: tuple[Account, ...] = ()) -> None:
-    """A conversation leaves the same behind by runs and one by one."""
+    """Check that a conversation ends in the same state in runs and one by one."""
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         by_runs, _ = asyncio.run(left_by(Path(one), steps, runs=True, accounts=accounts))
         one_by_one, served = asyncio.run(left_by(Path(other), steps, runs=False, accounts=accounts))
@@ -262,7 +264,7 @@ def test_a_run_knows_who_may_pull_as_the_handler_does(steps: list[Any]) -> None:
 
 
 async def test_signed_pulls_are_a_run(tmp_path: Path) -> None:
-    """Of an account that may, signed by it; all others get what the rules say."""
+    """Pulls of an account with the permission and a valid signature; all others get the reply of the access rules."""
     again = [{"queue_offset": offset} for offset in range(5)]
     others = [{"signer": signer} for signer in ("some", "wrong", "", "nobody", "some", "some")]
     (replies, *_), served = await left_by(tmp_path, [again, again, others], runs=True, accounts=ACCOUNTS)
@@ -282,7 +284,7 @@ async def test_pulls_like_one_that_found_messages_are_a_run(tmp_path: Path) -> N
 
 
 async def test_pulls_at_the_end_of_a_queue_wait_in_runs(bench: Bench, peer: Peer) -> None:
-    """Only the first is the handler's; what comes is given to those that wait, and the clock ends the others."""
+    """The handler serves only the first pull. New messages go to the waiting pulls, and the clock ends the others."""
     handled, probe = 0, BrokerProbe(bench.parts)
     pull = probe.handlers[RequestCode.PULL_MESSAGE]
 
@@ -327,7 +329,7 @@ async def test_what_decides_about_a_run_is_looked_at_in_each_pull(bench: Bench, 
 
 
 async def large_messages(bench: Bench) -> tuple[Peer, bytes]:
-    """Somebody who has stored half a mebibyte of messages, and a pull of them."""
+    """Return a peer that has stored half a mebibyte of messages, and a pull for them."""
     peer = bench.peer()
     for number in range(8):
         await peer.send("T", b"x" * 60_000, properties={"UNIQ_KEY": f"U{number}"})
@@ -335,7 +337,7 @@ async def large_messages(bench: Bench) -> tuple[Peer, bytes]:
 
 
 async def test_a_run_ends_before_its_replies_are_many(broker: OpenBench) -> None:
-    """Replies that a peer does not read do not pile up: the connection gets the rest of the read, and stops reading."""
+    """Unread replies do not accumulate: the connection processes the rest of the read later, and stops reading."""
     async with broker() as bench:
         peer, frame = await large_messages(bench)
         peer.post_frame(frame)

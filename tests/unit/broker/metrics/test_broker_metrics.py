@@ -1,4 +1,4 @@
-"""What a broker's page says after messages, groups, transactions and mistakes (broker.md §24)."""
+"""A broker's metrics page after messages, groups, transactions and errors (broker.md §24)."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_readiness(changes: dict[str, Any], reason: str) -> None:
 
 
 async def test_a_thousand_topics_by_a_thousand_groups_are_collected_in_slices(bench: Bench) -> None:
-    """No slice takes long, measured by the processor's time, and what is beyond the limit is counted."""
+    """No slice takes long in processor time, and series above the limit are counted."""
     stats, slices = bench.stats, []
     stats.bounds.settings = replace(bench.settings, max_figures=2_000_000)
     for topic in range(1_000):
@@ -214,7 +214,7 @@ async def test_a_thousand_topics_by_a_thousand_groups_are_collected_in_slices(be
     for topic in range(1_000):
         for group in range(60):
             stats.got(f"topic-{topic}", f"group-{group}").add(0, 1, 100)
-    with FrozenObjects():  # as a server's process does
+    with FrozenObjects():  # as in a server's process
         one = Traffic(stats, bench.tables.topics, 50_000)
         families: list[Family] = []
         for steps in (one.incoming(), one.outgoing()):
@@ -232,6 +232,6 @@ async def test_a_thousand_topics_by_a_thousand_groups_are_collected_in_slices(be
     out = next(family for family in families if family.name == "rocketmq_messages_out_total")
     assert (len(out.samples), out.left_out) == (50_000, 10_000)
     assert size > 5_000_000
-    # The first slice of a table copies it, which takes longest.
+    # The first slice of a table copies it, which is the slowest step.
     assert max(slices) < 0.05
     assert isinstance(dict(families[2].samples)["topic-1", "normal"], Histogram)

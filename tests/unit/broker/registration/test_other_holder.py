@@ -28,7 +28,7 @@ PLAIN = Mastership()
 
 
 class Peers:
-    """A name server that gives the route to one broker, as Apache's does, and brokers that live or do not."""
+    """A name server that routes to one broker, like Apache's, and brokers that live or do not."""
 
     def __init__(self, master: str, living: tuple[str, ...] = (), *, serves: bool = True, broker_id: int = 0) -> None:
         self.master = master
@@ -127,7 +127,7 @@ def test_the_first_one_names_the_other_before_its_next_registration() -> None:
         peers.master = OTHER
         await asyncio.sleep(LOOK_S)
         assert replication.other_holder == OTHER
-        # Its own registration takes the route back, which ends nothing.
+        # Its own registration takes the route back, without further effect.
         peers.master = OWN
         await asyncio.sleep(LOOK_S)
         assert replication.other_holder == OTHER
@@ -161,7 +161,7 @@ def test_the_route_of_a_name_server_that_names_other_brokers_is_not_read() -> No
             await register(holder, clock, named=named)
             assert replication.other_holder == named
         assert peers.asked == []
-        # An older name server takes the place of this one.
+        # An older name server replaces this one.
         await register(holder, clock)
         await register(holder, clock)
         assert (replication.other_holder, peers.asked) == (OTHER, [SERVER])

@@ -1,4 +1,4 @@
-"""Topics that a slave knows from its log alone: what is written to, should it become the master, is read as well."""
+"""Topics that a slave learns only from its log: the queues it would write as a master can also be read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.testing.clock import VirtualClock
 
 
 def slave() -> tuple[BrokerTopicTable, Any]:
-    """A slave's topics, and what its log calls for every new queue."""
+    """Return a slave's topics, and the function its log calls for every new queue."""
     settings, topics = StoreSettings(broker_role="SLAVE"), BrokerTopicTable()
     store: Any = SimpleNamespace(settings=settings, copy=SimpleNamespace(on_new_queue=None))
     replication = Replication(store, BrokerSettings(), VirtualClock(), 10911)
@@ -23,7 +23,7 @@ def slave() -> tuple[BrokerTopicTable, Any]:
 
 
 def queues(topics: BrokerTopicTable, topic: str) -> tuple[int, int]:
-    """How many queues are read and written."""
+    """Return the numbers of read queues and write queues."""
     found = topics.get(topic)
     assert found is not None
     return found.read_queue_nums, found.write_queue_nums

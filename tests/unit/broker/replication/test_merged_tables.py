@@ -1,4 +1,4 @@
-"""A follower takes tables of a serving master only, merges them, and deletes by what that master has shown it alone."""
+"""A follower copies tables only from a serving master, merges them, and deletes only what that master has shown it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slave asks its master for tables: soon again where it hung, and nobody who is the master no more is believed."""
+"""A slave copies its master's tables: it retries soon after a hang, and ignores a former master."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LoopClock(VirtualClock):
 
 
 class Slave:
-    """What asks, its master a word of the test; tables and store are not to be touched."""
+    """The code under test, with a reply function as the master; tables and store must not be used."""
 
     def __init__(self, answer: Callable[[Command], Awaitable[Any]]) -> None:
         self.master = "old"

@@ -1,4 +1,4 @@
-"""What a master remembers of slaves that have halted."""
+"""A master's memory of halted slaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of one member in step with its log: replayed after any death, and snapshots that delete."""
+"""Tables of one member and their log: replay after any crash, and snapshots that delete entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 class Member:
-    """A member whose group commits what it is told to."""
+    """A member whose group commits up to the index that the test gives."""
 
     def __init__(self, folder: Path) -> None:
         self.settings = StoreSettings(
@@ -162,7 +162,7 @@ async def test_an_older_folder_of_tables_is_brought_up_to_date(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "tablesInLog.json"])
 async def test_a_damaged_table_file_costs_no_change_of_the_log(tmp_path: Path, name: str) -> None:
-    """Its `.bak` is older than the note of the tables, which is on the disk as it should be."""
+    """Its `.bak` is older than the tables' note, which is intact on the disk."""
     async with member(tmp_path) as one:
         await one.lead(1)
         await one.create("a", "b")
@@ -200,7 +200,7 @@ async def test_a_snapshot_deletes_what_the_leader_has_not(tmp_path: Path) -> Non
 
 
 async def test_a_leader_that_may_lack_tables_deletes_nothing(tmp_path: Path) -> None:
-    """Its log is of an older version, without changes, and its folder of tables was empty."""
+    """Its log comes from an older version, without table changes, and its folder of tables was empty."""
     async with member(tmp_path / "leader") as leader, member(tmp_path / "other") as other:
         assert leader.store.entries is not None
         leader.store.entries.lead(1)
@@ -244,7 +244,7 @@ async def test_commits_that_no_entry_has_are_handed_to_the_next_leader(tmp_path:
         one.tables.offsets.commit("G", "a", 0, 7, 1)
         one.follow()
         assert one.tables.offsets.own == {"a@G": {0}}
-        # The next leader knows less; what is ahead stays here until it has it.
+        # The next leader has less; entries ahead of it stay here until it has them.
         one.tables.offsets.take_logged({"a@G": {0: 5}}, {})
         one.tables.offsets.take_logged({}, {"a@G": {0: 6}})
         assert one.tables.offsets.committed("G", "a", 0) == 7
@@ -288,7 +288,7 @@ async def test_a_member_agrees_with_a_leader_whose_whole_tables_it_has(tmp_path:
         await one.lead(3)
         await one.create("a")
         one.follow()
-        # Its own changes may be in no entry.
+        # The log may not contain its own changes.
         assert one.log.agreed_term == -1
     shutil.rmtree(tmp_path / "config")
     async with member(tmp_path) as follower:

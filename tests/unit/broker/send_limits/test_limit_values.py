@@ -1,4 +1,4 @@
-"""Limits as values: names and rates that are refused, and the form in which they are stored."""
+"""Limits as values: refused names and rates, and their stored form."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ def test_the_number_of_limits_is_bounded() -> None:
         table.put([limit_of(LimitScope.TOPIC, "c", 1)])
     table.put([limit_of(LimitScope.TOPIC, "b", 2)])
     assert [str(one) for one in table.all().values()] == ["topic a", "topic b"]
-    # The limits of a master are taken whole.
+    # The master's limits replace all limits.
     table.put([limit_of(LimitScope.TOPIC, "c", 1)], bounded=False)
     assert len(table) == 3

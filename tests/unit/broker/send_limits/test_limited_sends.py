@@ -1,4 +1,4 @@
-"""Sends to a broker with limits of senders: how many are stored, what the others are answered, who counts them."""
+"""Sends to a broker with limits of senders: stored sends, replies to the others, and counters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def request(peer: Peer, code: int, **fields: str) -> Command:
 
 
 def answered(posted: list[tuple[Peer, int]]) -> list[Command]:
-    """The answers that came to sends."""
+    """Return the replies to sends that have arrived."""
     return [reply for peer, opaque in posted if (reply := peer.peek(opaque)) is not None]
 
 
@@ -114,7 +114,7 @@ async def test_bytes_are_those_of_bodies(bench: Bench, peer: Peer) -> None:
     assert [(await peer.send("orders", b"x" * 100)).code for _ in range(3)] == [0, 0, 2]
     await asyncio.sleep(0.5)
     assert (await peer.send("orders", b"x" * 100)).code == 0
-    # A body above the burst is taken when nothing was sent for long enough.
+    # A body above the burst is accepted after a long enough pause.
     await asyncio.sleep(2.5)
     assert (await peer.send("orders", b"x" * 1_000)).code == 0
     assert (await peer.send("orders", b"x")).code == 2

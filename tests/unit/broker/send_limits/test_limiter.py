@@ -20,7 +20,7 @@ class Few:
 
 
 def limiter(*limits: tuple[object, ...], bounds: Bounds | None = None) -> tuple[SendLimiter, SendLimitTable]:
-    """A limiter with limits, each as the arguments of `limit_of`."""
+    """Return a limiter with limits, each as the arguments of `limit_of`."""
     table = SendLimitTable()
     table.put([limit_of(*one) for one in limits])  # type: ignore[arg-type]
     return SendLimiter(table, lambda topic: topic == "SYSTEM", bounds), table
@@ -38,7 +38,7 @@ def sends(
     count: int = 1,
     size: int = 100,
 ) -> int:
-    """Number of sends, of so many, that are granted."""
+    """Return the number of granted sends."""
     results = [limits.refusal(topic, group, address, account, count, size, now_s) for _ in range(times)]
     return sum(one is None for one in results)
 
@@ -152,5 +152,5 @@ def test_invented_names_neither_fill_the_memory_nor_escape_the_limit() -> None:
     limits, _ = limiter((GROUP, "*", 1, 2), bounds=Bounds(Few()))
     granted = sum(sends(limits, 2, group=f"g{n}") for n in range(1_000))
     assert granted == 2 * (Few.max_send_buckets + 1), "the names without a bucket share one"
-    # Buckets that are full again make room.
+    # Full buckets are removed to make space.
     assert sum(sends(limits, 3, 60.0, group=f"h{n}") for n in range(5)) == 10

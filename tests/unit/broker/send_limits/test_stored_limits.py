@@ -1,4 +1,4 @@
-"""Limits of senders on the disk: over restarts, when the file is damaged, and where there never were any."""
+"""Limits of senders on the disk: over restarts, with a damaged file, and without any limits."""
 
 from __future__ import annotations
 

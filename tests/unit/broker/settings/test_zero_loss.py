@@ -1,4 +1,6 @@
-"""`durability=zero-loss`: what it sets, what contradicts it, and that neither a start nor a request can undo it."""
+"""`durability=zero-loss`: the settings it implies, contradictions, and that neither a start nor a request can
+undo it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged messages at the broker: what is seen when, what the log holds, what is refused."""
+"""Staged messages at the broker: visibility over time, contents of the log, refusals."""
 
 from __future__ import annotations
 
@@ -73,14 +73,15 @@ async def test_staged_messages_are_seen_when_their_batch_is_decided(bench: Bench
 async def test_a_decision_stands_whoever_asks_again(bench: Bench, peer: Peer) -> None:
     await stage(peer, "a", [message("1")])
     await decide(peer, decision(a=1))
-    # The driver died; the batch is run again, and staged before anybody has asked what became of it.
+    # The driver died. The batch runs again, and is staged before any client has queried its outcome.
     reply = await stage(peer, "b", [message("2")])
     assert (reply.code, read_reply(STAGE, reply).decided) == (0, True)
     decided = await commit(peer, decision(b=1))
     assert (decided.batch, "b" in decided.names()) == (0, False)
     await publish(peer, decided)
     assert keys(bench) == ["1"]
-    # All of it is published: nobody learns who it was any more, and who queries it has nothing to do.
+    # All units are published: the broker has dropped the batch's record, and a client that queries it has nothing to
+    # do.
     decided = await decide(peer, decision(b=1))
     assert decided == BatchDecision("W", 0, HERE, [])
     await publish(peer, decided)
@@ -145,7 +146,7 @@ async def test_others_are_served_while_a_long_unit_is_checked(bench: Bench) -> N
     ledger = bench.tables.staging
     await stage(other, "b", [message("b")])
     many = [message(str(n)) for n in range(3000)]
-    # What happens in between is looked at: the attempt is given up, the batch is decided.
+    # Run steps in between: the attempt is aborted, the batch is decided.
     from tianzhou.broker.handlers import staging as handler
 
     real, met = handler.records.problem, []

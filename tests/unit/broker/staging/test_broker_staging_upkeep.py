@@ -1,4 +1,4 @@
-"""Staged messages over time: those nobody decides, restarts, snapshots, a full disk."""
+"""Staged messages over time: undecided ones, restarts, snapshots, a full disk."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ async def test_staged_messages_nobody_decides_are_discarded(broker: OpenBench) -
         await stage(peer, "a", [message("1")])
         since = bench.tables.staging.get("W").attempts["a"].since_ms
         rounds = asyncio.ensure_future(bench.parts.staging.run())
-        # Virtual time does not wait for the thread that syncs the log; what is certain is when nothing happens yet.
+        # Virtual time does not wait for the thread that syncs the log. Only the time at which nothing happens yet is
+        # certain.
         while bench.clock.now_ms() <= since + 60_000:
             assert waiting(bench) == ["a"]
             await asyncio.sleep(1)
@@ -111,7 +112,7 @@ async def test_a_unit_that_the_log_has_lost_is_not_believed_to_be_there(bench: B
         await stage(peer, "a", [message(str(number))], number=number)
     snapshot = ledger.snapshot(3)
     assert still_there(bench.store, snapshot) == snapshot
-    # What a power failure leaves: a snapshot of units that are not where it says.
+    # A power failure leaves a snapshot of units whose positions are wrong.
     units = snapshot.writers[0].open[0].units
     units[5] += 1
     units[7] = 99

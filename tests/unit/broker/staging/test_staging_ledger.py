@@ -1,4 +1,4 @@
-"""The ledger of staged messages: whatever happens, a ledger made of the log knows what the one before knew."""
+"""The ledger of staged messages: a ledger rebuilt from the log always equals the one before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE, THERE = "broker-a", "broker-b"
 
 
 class Log:
-    """The two queues as a list of records, and the ledger that was alive while they were written."""
+    """The two queues as a list of records, and the ledger that was current while they were written."""
 
     def __init__(self, max_refused: int = MAX_REFUSED) -> None:
         self.max_refused = max_refused
@@ -57,7 +57,7 @@ class Log:
         self.ledger.apply(note)
 
     def take_snapshot(self, keep: int | None = None, most: int = records.PART_BYTES) -> list[int]:
-        """Write the first parts of a snapshot; returns the lengths of all."""
+        """Write the first parts of a snapshot; return the lengths of all parts."""
         parts = records.snapshot_records(self.ledger.snapshot(len(self.units)), 0, b"\x7f\0\0\1", 1, most)
         for record in parts[:keep]:
             self._write(record)
@@ -268,7 +268,7 @@ def test_a_broker_that_does_not_decide_forgets_it_when_it_has_published() -> Non
 
 
 def test_what_is_kept_of_refused_attempts_is_bounded_and_they_stay_refused() -> None:
-    """A query that fails again and again, and never gets to decide."""
+    """A query fails again and again before its decision."""
     log = Log()
     log.stage("W", 0, "unnamed", 0)
     writer = log.ledger.get("W")
@@ -291,7 +291,7 @@ def test_what_is_kept_of_refused_attempts_is_bounded_and_they_stay_refused() -> 
         assert ledger.refused_of(decision("W", 0, **{began_long_ago: 1})) == [began_long_ago]
         assert ledger.entry("W", 0, began_long_ago, 0) is UnitTreatment.REFUSED
         assert ledger.refused_of(decision("W", 0, **{attempt_name(2000, "x"): 1})) == []
-    # At last one run gets through.
+    # Finally one run succeeds.
     name = attempt_name(writer.refusals, "31.0")
     assert log.stage("W", 0, name, 0) is UnitTreatment.TAKE
     log.note(Decided(decision("W", 0, **{name: 1}), HERE))

@@ -1,4 +1,4 @@
-"""Figures over a minute, an hour and a day, and which names and keys there are for them."""
+"""Figures over a minute, an hour and a day, and their names and keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_minute_hour_and_day() -> None:
         stats.sample(tick * 10 * SECOND)
     figures = stats.view("TOPIC_PUT_NUMS", "T")
     assert figures is not None
-    # From the first minute on the hour and the day show what there is.
+    # From the first minute on, the hour and the day contain all figures so far.
     assert (figures.stats_minute.sum, figures.stats_hour.sum, figures.stats_day.sum) == (12, 36, 36)
     for tick in range(6 * 3 + 1, 6 * 60 * 2 + 1):
         stats.put("T").add(0, 2, 20)
@@ -201,7 +201,7 @@ def test_queues_that_stand_still_are_no_work(monkeypatch: pytest.MonkeyPatch) ->
         costs.append(samples - before)
     assert costs[0] > 5_000
     assert sorted(costs)[len(costs) // 2] < 50
-    # What moves is seen as before, and what stands still is known to.
+    # A queue with puts is visible as before, and an idle one is still known.
     moving, still = stats.view("QUEUE_PUT_NUMS", "T7@3"), stats.view("QUEUE_PUT_NUMS", "T8@3")
     assert moving is not None
     assert still is not None

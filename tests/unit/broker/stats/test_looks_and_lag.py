@@ -1,4 +1,4 @@
-"""Figures of consumption and lag: looks count for nothing, queues that a topic has lost still count."""
+"""Figures of consumption and lag: browsing does not count, removed queues of a topic still do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats, departures, who is there, queue locks."""
+"""Heartbeats, departures, connected clients, queue locks."""
 
 import asyncio
 from dataclasses import replace
@@ -171,7 +171,7 @@ async def test_a_wall_clock_that_is_set_disconnects_nobody(bench: Bench, peer: P
     bench.parts.housekeeping.sweep()
     assert not peer.connection.closed
     assert bench.tables.clients.is_member("G", "c1")
-    # Silence is still silence, whatever the wall says.
+    # Silence is measured by the monotonic clock, independent of the wall clock.
     bench.clock.advance(121)
     bench.clock.step_wall_clock(-step_ms)
     bench.parts.housekeeping.sweep()

@@ -27,7 +27,7 @@ async def test_an_unknown_attribute_is_refused_and_changes_nothing(bench: Bench,
 
 
 async def test_attributes_that_a_group_has_from_before_stay(bench: Bench) -> None:
-    """Earlier versions stored any text; a change of something else keeps it."""
+    """Earlier versions stored any text; a change of another field preserves it."""
     groups = bench.tables.groups
     groups.put(SubscriptionGroupConfig("G", attributes={"color": "red"}), 0)
     assert (await bench.peer().create_group("G", retryMaxTimes=3)).code == 0

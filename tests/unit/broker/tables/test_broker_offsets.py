@@ -1,4 +1,4 @@
-"""Offsets and look-ups: 12, 14, 15, 29 to 33, 43, 45, 222, 314."""
+"""Offsets and look-ups: requests 12, 14, 15, 29 to 33, 43, 45, 222, 314."""
 
 import asyncio
 from typing import Any

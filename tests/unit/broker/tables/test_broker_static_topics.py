@@ -1,4 +1,4 @@
-"""Static topics are not served: a broker answers as one whose topics have no mapping (wire.md §1.14, §9.4)."""
+"""Static topics are not served: replies are those of a broker whose topics have no mapping (wire.md §1.14, §9.4)."""
 
 from __future__ import annotations
 

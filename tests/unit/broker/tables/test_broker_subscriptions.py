@@ -1,4 +1,4 @@
-"""Subscriptions that pulls bring along, and who may pull at all."""
+"""Subscriptions in pulls, and the permission to pull."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics are made, changed and deleted by RocketMQ's rules, the reserved ones protected."""
+"""Topics are created, changed and deleted by RocketMQ's rules, and reserved ones are protected."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What groups want is kept as consumerFilter.json, the newest version of it, a day beyond the last member."""
+"""Subscriptions of groups in consumerFilter.json: the newest version, stored until a day after the last member left."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_versions() -> None:
     assert entry is not None
     assert (entry.expression, entry.born_ms) == ("a > 1", 10)
     table.register("G", [wish("A", "a > 1", 6)], 40)
-    assert (entry.version, entry.born_ms) == (6, 10)  # the same wish: what was judged by it stays judged
+    assert (entry.version, entry.born_ms) == (6, 10)  # same expression: earlier results stay valid
     table.register("G", [wish("A", "a > 2", 7)], 50)
     newer = table.find("A", "G")
     assert newer is not None

@@ -1,4 +1,4 @@
-"""Topics that are deleted and made again while members run: no message is passed over."""
+"""Topics that are deleted and created again while members run: no message is skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tianzhou.wire.fields import read_reply
 
 MOVED, FOUND = 21, 0
 COMMITS = 5
-"""System flag of a pull that commits and brings its subscription."""
+"""System flag of a pull that commits and contains its subscription."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def consumed(peer: Peer, count: int = 10) -> None:
 
 
 async def remade(peer: Peer, count: int = 10) -> None:
-    """Delete T, make it again, and fill it up to where its members are."""
+    """Delete T, create it again, and fill it up to the offsets of its members."""
     await peer.ask(215, topic="T")
     await peer.create_topic("T", 1)
     for number in range(count):

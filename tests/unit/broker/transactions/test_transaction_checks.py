@@ -1,4 +1,4 @@
-"""Producers are asked about half messages without a decision, and some are put aside."""
+"""Transaction checks: producers get them for undecided half messages, and some half messages are set aside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half messages and what ends them; what the log looks like after each."""
+"""Half messages and their decisions, and the log after each."""
 
 from __future__ import annotations
 

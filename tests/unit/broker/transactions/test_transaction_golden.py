@@ -1,4 +1,4 @@
-"""The transactions of a store that Apache 5.3.3 left, taken over; and that what we write is what Apache writes."""
+"""The transactions of a store of Apache 5.3.3, continued by ours; our records equal Apache's."""
 
 from __future__ import annotations
 

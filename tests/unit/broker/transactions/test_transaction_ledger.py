@@ -1,4 +1,4 @@
-"""The ledger of transactions over values: what waits, what a decision is about, what a new life knows."""
+"""The ledger of transactions over values: pending ones, targets of decisions, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_apache_moved_and_marked() -> None:
 
 @dataclass
 class Transaction:
-    """What the world knows of one: its copies in the half queue, and the answers it got."""
+    """The known facts of a transaction: its copies in the half queue, and the replies it got."""
 
     identity: HalfIdentity
     copies: list[int] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Transaction:
 
 
 class Life(RuleBasedStateMachine):
-    """A broker of values that dies at any moment; what is in its lists is its log."""
+    """A model broker that can crash at any moment; its lists are its log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Life(RuleBasedStateMachine):
         self.ledger = TransactionLedger()
         self.now = 0
 
-    # a place in the log is ten times the offset
+    # a position in the log is ten times the offset
 
     def store(self, transaction: Transaction, checks: int, moved_from: int | None) -> int:
         self.halves.append((transaction, checks, moved_from))

@@ -26,14 +26,14 @@ GROUP = "CID_RMQ_SYS_TRANS"
 
 
 async def on_disk(bench: Bench) -> None:
-    """Let the flush thread come to its end, which needs time that is not virtual."""
+    """Wait until the flush thread has finished, which needs real time."""
     end = bench.store.end_offset
     await asyncio.sleep(1)
     for turn in range(5_000):
         if bench.store.flushed.value >= end:
             break
         time.sleep(0.001)
-        # A flush that was under way when the last record came is followed by one that waits for virtual time.
+        # A flush in progress at the arrival of the last record is followed by one that waits for virtual time.
         await asyncio.sleep(0.5 if turn % 200 == 199 else 0)
     assert bench.store.flushed.value >= end
     await asyncio.sleep(3)

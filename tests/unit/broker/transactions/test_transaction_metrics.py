@@ -1,4 +1,4 @@
-"""The file `config/transactionMetrics`: half messages that wait, by topic (store.md §15.8)."""
+"""The file `config/transactionMetrics`: pending half messages, by topic (store.md §15.8)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_file_is_rocketmqs_and_comes_back_as_left() -> None:
     metrics = TransactionMetrics()
     metrics.load(loads(WRITTEN_BY_APACHE))
     assert dumps(metrics.to_json()) == WRITTEN_BY_APACHE
-    # What the log holds counts, not what the file says.
+    # The contents of the log count, not those of the file.
     assert metrics.update({"U": 1}, there, 1_700_000_002_000)
     assert {topic: one.count for topic, one in metrics.gauges.items()} == {"T": 0, "U": 1}
     assert metrics.version.counter == 4
@@ -92,7 +92,7 @@ async def test_the_file_follows_prepared_committed_and_rolled_back_messages(
     counted = json.loads((config / "transactionMetrics").read_bytes())
     assert {topic: one["count"] for topic, one in counted["transactionCount"].items()} == {"T": 1, "U": 1}
     assert counted["transactionCount"]["T"]["timeStamp"] == bench.clock.now_ms()
-    # A broker that starts on it goes on from its version, with what its own log holds.
+    # A broker that starts with this file continues from its version, with the counts of its own log.
     bench.tables.transaction_metrics.gauges.clear()
     again = StateFiles(bench.tables, config)
     again.load()

@@ -1,4 +1,6 @@
-"""`tianzhou tls make`. Its certificates, those of a server and of tests pass `X509_STRICT`, as Python 3.13 wants."""
+"""`tianzhou tls make`. Its certificates, those of a server and of tests pass `X509_STRICT`, which Python 3.13
+requires.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,17 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def strict(authority: Path) -> ssl.SSLContext:
-    """Return a client's context as Python 3.13 makes it."""
+    """Return a client's context with the defaults of Python 3.13."""
     context = ssl.create_default_context(cafile=authority)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> tuple[bytes, bytes]:
-    """Shake hands in memory; returns the certificates that the client and the server have got, DER.
+    """Shake hands in memory; return the certificates that the client and the server have received, DER.
 
     Raises:
-        ssl.SSLError: one end does not take the certificate of the other one.
+        ssl.SSLError: one end rejects the certificate of the other one.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [

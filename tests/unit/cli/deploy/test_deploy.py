@@ -1,4 +1,4 @@
-"""Units, image and compose file in `deploy/` name commands, settings, files and services that there are."""
+"""Units, image and compose file in `deploy/` name existing commands, settings, files and services."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_image_of_a_service_is_the_target_with_its_libraries(name: str) -> N
 
 
 LOCKS = {"server": "fast", "console": "console"}
-"""The extra whose packages are pinned in the lock of each image."""
+"""The extra with the packages pinned in the lock of each image."""
 
 
 @pytest.mark.parametrize("lock", LOCKS)

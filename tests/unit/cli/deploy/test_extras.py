@@ -1,4 +1,6 @@
-"""The package alone is small: what the console and other extras need comes with them only, and a page names them."""
+"""The package alone is small: the dependencies of the console and other extras come only with them, and a page lists
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Helm chart names values, commands and settings that there are; where `helm` is, also what it renders."""
+"""The Helm chart names existing values, commands and settings; where `helm` is installed, also its rendered objects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_values_of_brokers_are_settings(tmp_path: Path) -> None:
 
 @pytest.fixture
 def rendered() -> Callable[..., list[dict[str, Any]]]:
-    """Objects that `helm template` makes."""
+    """Return a function for the objects that `helm template` renders."""
 
     def render(*more: str) -> list[dict[str, Any]]:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`tianzhou drain` at a broker that serves."""
+"""`tianzhou drain` at a running broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ORDERS = MessageQueue("orders", "broker-a", 0)
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "LOOK_EVERY_S", 0.5)
-    # What pytest captures with has no descriptor to watch.
+    # pytest's captured output has no descriptor to watch.
     monkeypatch.setattr(command, "output_closed", lambda: False)
 
 
@@ -133,7 +133,7 @@ def _with_a_topic_made_in_the_first_look(cluster: Cluster, judge: Callable[..., 
     def judged(seen: Any, *args: Any, **keywords: Any) -> Any:
         if not made:
             made.append(True)
-            # The command has this thread's loop.
+            # The command uses this thread's loop.
             making = Thread(target=cluster.create_topic, args=("another", 1))
             making.start()
             making.join()

@@ -1,4 +1,4 @@
-"""Whether a broker is drained, by a look at it."""
+"""Whether a broker is drained, from one observation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies and documents of messages in pieces: the same text as in one piece."""
+"""Bodies and documents of messages printed in pieces: the same text as in one piece."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`message get|query|trace` and the parts of a topic that `consume` shows: what is printed, and what is refused."""
+"""`message get|query|trace` and `consume` of parts of a topic: output and refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def sent(cluster: Cluster) -> list[Any]:
-    """Three messages in queue 0 of orders, one in queue 1; the producer traces."""
+    """Return three messages in queue 0 of orders and one in queue 1; the producer traces."""
     with cluster.producer("shop", trace=True) as producer:
         first = [
             producer.send(
@@ -47,7 +47,7 @@ def sent(cluster: Cluster) -> list[Any]:
 
 @pytest.fixture
 def ask(cluster: Cluster, sent: list[Any], run: Run) -> Run:
-    """Run a command at the cluster."""
+    """Return the runner of commands at the cluster."""
     del sent
     return lambda *args: run(*args, "-n", cluster.namesrv_addr)
 

@@ -33,7 +33,7 @@ def cluster() -> Iterator[Cluster]:
         with one.pull_consumer("billing") as consumer:
             consumer.assign([MessageQueue("orders", "broker-a", 0)])
             found = consumer.poll(5_000)
-            consumer.send_back(found[0], -1)  # delay level -1 makes it a dead letter at once
+            consumer.send_back(found[0], -1)  # delay level -1 makes it a dead letter immediately
         one.create_topic(TRACE_TOPIC, 1)
         when = str(ODD_TIMES_MS[0])
         traced = ["Pub", when, "DefaultRegion", "shop", "orders", "ODD1", "", "k1", "127.0.0.1:10911", "3", "5",

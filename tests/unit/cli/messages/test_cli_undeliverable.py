@@ -1,4 +1,4 @@
-"""`undelivered list|resend`: what is printed of messages that a broker has set aside, and what delivers them."""
+"""`undelivered list|resend`: output for messages that a broker has set aside, and their delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines of mqadmin: read as Apache's tools read them, refused in words."""
+"""Command lines of mqadmin: parsed like Apache's tools, refused with a readable error."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tianzhou.cli.mqadmin.unsupported import UNSUPPORTED
 from tianzhou.errors import BrokerError, ConfigError, UnknownTopic
 
 APACHES = 89 + 5
-"""Sub-commands of Apache's 5.3.3, and those of 4.9.7 alone."""
+"""Number of sub-commands of Apache's 5.3.3, plus those only in 4.9.7."""
 
 
 async def _nothing(*_: object) -> None:
-    """Work of a sub-command that is never run."""
+    """Do nothing; the work of a sub-command that is never run."""
 
 
 ROUTE = find("topicRoute")
@@ -118,7 +118,7 @@ updateTopicPerm updateSubGroup deleteSubGroup setConsumeMode getBrokerConfig upd
 getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig setCommitLogReadAheadMode
 haStatus exportMetadata exportPopRecord
 """
-"""Sub-commands at which Apache's tool takes `-b` when `-c` is given too."""
+"""Sub-commands for which Apache's tool prefers `-b` over `-c`."""
 
 
 @pytest.mark.parametrize("name", FIRST_WINS.split())
@@ -241,7 +241,7 @@ def test_times_are_those_of_the_machine() -> None:
 
 
 def written(record: str) -> bytes:
-    """A record of the trace topic (wire.md §13)."""
+    """Return a record of the trace topic (wire.md §13)."""
     return record.replace("|", "\x01").encode() + b"\x02"
 
 

@@ -1,4 +1,4 @@
-"""What `mqadmin startMonitoring` tells, by what members report of themselves."""
+"""Output of `mqadmin startMonitoring`, by the reports of members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def member(*subscriptions: str, started_ms: int = 0, kind: str = "CONSUME_PASSIV
         ((member("a"), member("b")), True),
         ((member("a"), member()), True),
         ((member(),), True),
-        # Those that have just begun, and those that pull, may differ.
+        # New members, and pull consumers, may differ.
         ((member("a", started_ms=NOW_MS - 1_000), member("b")), False),
         ((member("a", kind="CONSUME_ACTIVELY"), member("b")), False),
     ],

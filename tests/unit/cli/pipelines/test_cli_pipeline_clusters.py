@@ -1,4 +1,4 @@
-"""Options of a pipeline's cluster: whose account, whose secret, and that no secret is shown."""
+"""Options of a pipeline's cluster: the source of account and secret; no secret is printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_command_line_goes_before_the_environment(file: Path) -> None:
-    assert account(None, None, None, SET) == (None, None)  # the client asks the environment by itself
+    assert account(None, None, None, SET) == (None, None)  # the client reads the environment itself
     assert account("job", None, file, SET) == ("job", "of-the-file")
     assert account("job", "said", None, SET) == ("job", "said")
     assert account("job", None, None, SET) == ("job", "set-secret")

@@ -22,7 +22,7 @@ def test_progress_as_json_lines():
         for read in (100, 200, 300, 400):
             clock.at += 0.5
             report(read, read // 2)
-    # A line a second, and none for what takes less.
+    # A line a second, and none for shorter runs.
     assert lines == [
         {"progress": {"read": 200, "of": 400, "percent": 50.0, "sent": 100, "per_second": 200.0}},
         {"progress": {"read": 400, "of": 400, "percent": 100.0, "sent": 200, "per_second": 200.0}},

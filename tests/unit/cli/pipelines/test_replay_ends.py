@@ -1,4 +1,4 @@
-"""The checkpoint of a replay: one process at a time, one form, and where a replay into its own topic ends."""
+"""The checkpoint of a replay: one process at a time, one format, and the end of a replay into its own topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spans(*ends: int) -> list[QueueSpan]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> ReplayWanted:
-    """A replay into its own topic."""
+    """Return a replay into its own topic."""
     return ReplayWanted("orders", "orders", str(tmp_path / "c"), None, None, None, None, None, "fail")
 
 

@@ -1,4 +1,4 @@
-"""What shells complete: commands, options, values of options."""
+"""Shell completion: commands, options, values of options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def asked(shell: str, line: str, monkeypatch: pytest.MonkeyPatch, run: Run) -> list[str]:
-    """What a shell is answered; of zsh and fish the words without their explanations."""
+    """Return the completions for a shell; of zsh and fish the words without their explanations."""
     monkeypatch.setenv("_TIANZHOU_COMPLETE", f"complete_{shell}")
     if shell == "bash":
         words = line.split(" ")

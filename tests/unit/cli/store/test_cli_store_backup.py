@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def conf(tmp_path: Path, data: Path) -> Path:
-    """Configuration of a broker on the store, whose accounts are beside it."""
+    """Return the configuration of a broker on the store, with its accounts in the same folder."""
     etc = tmp_path / "etc"
     (etc / "acl").mkdir(parents=True)
     for name in ("plain_acl.yml", "acl/more.yml"):
@@ -71,7 +71,7 @@ def test_a_data_folder_goes_as_a_whole(data: Path, tmp_path: Path, run: Run) -> 
 
 @pytest.fixture
 def of_two(data: Path) -> Path:
-    """A data folder of two brokers, stopped."""
+    """Return a data folder of two brokers, stopped."""
     shutil.copytree(data / "store", data / "broker-b" / "store")
     (data / "tianzhou.json").write_text('{"layout": 2}\n')
     return data

@@ -1,4 +1,4 @@
-"""Consuming a topic that does not exist is said once, and once more when it does exist."""
+"""A consumer of a missing topic logs that once, and once more when the topic exists."""
 
 from __future__ import annotations
 

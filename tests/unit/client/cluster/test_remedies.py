@@ -1,4 +1,4 @@
-"""What a caller is advised to do about an answer that is no success."""
+"""Advice to callers for each unsuccessful response code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of a client: what lasts as long as it does is begun again, and no worker is lost for good."""
+"""Tasks of a client: permanent tasks are restarted, and no worker is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharing queues: the answers of RocketMQ's own strategies, and what has to hold for all of them."""
+"""Queue allocation: the results of RocketMQ's own strategies, and invariants of all strategies."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Consumption without an order: how many handlers run side by side, and what a queue learns of them."""
+"""Concurrent consumption: the number of parallel handlers, and their effect on a queue's offsets."""
 
 import asyncio
 
@@ -102,7 +102,7 @@ async def test_a_worker_that_is_sent_home_when_called_leaves_the_message_to_anot
     async with Bench(handler).running(3) as bench:
         await turns()
         bench.put(bench.queue(), 0)
-        bench.consuming.resize(1)  # in the same turn of the loop, so the called one may be among those that go
+        bench.consuming.resize(1)  # in the same loop iteration, so the called one may be one of the stopped ones
         await turns()
         assert seen == [0]
         bench.put(bench.queue(1), 0)
@@ -301,7 +301,7 @@ async def test_only_the_time_handlers_take_counts_and_each_message_says_when_its
     start_ms, pq = bench.clock.now_ms(), bench.queue()
     await asyncio.sleep(100)
     bench.put(pq, 0, 1)
-    async with bench.running(1):  # what waits already is as new to them as what comes
+    async with bench.running(1):  # waiting messages are as new to them as arriving ones
         await asyncio.sleep(10)
         bench.put(pq, 2, 3)
         await asyncio.sleep(10)

@@ -1,4 +1,4 @@
-"""A client asked to consume one message at once takes the one that the broker looked up, and no other."""
+"""A client asked to consume one message directly processes the one in the request, and no other."""
 
 from __future__ import annotations
 

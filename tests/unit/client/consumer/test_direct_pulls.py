@@ -1,4 +1,4 @@
-"""Direct pulls over real sockets, at a broker that does what a test says."""
+"""Direct pulls over real sockets, at a broker that runs a test's script."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST = 1 << 24
 
 
 class Requests:
-    """What comes over one connection of the broker's."""
+    """The requests on one connection of the broker."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self._socket = accepted
@@ -35,7 +35,7 @@ class Requests:
         self.send = accepted.sendall
 
     def next(self, count: int) -> list[Command]:
-        """So many requests; fewer when the client ends the connection."""
+        """Return the next `count` requests; fewer when the client closes the connection."""
         while len(self._come) < count and (piece := self._socket.recv(65_536)):
             self._data += piece
             more, after = split(self._data, 0, len(self._data), MOST)
@@ -48,7 +48,7 @@ Script = Callable[[Requests], Any]
 
 
 class Broker:
-    """Listens, and runs one script a connection."""
+    """A listening broker that runs one script for each connection."""
 
     def __init__(self, *scripts: Script) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -75,7 +75,7 @@ class Broker:
 
 
 def instance(address: str | None, **options: Any) -> Any:
-    """What direct pulls need of a client instance."""
+    """Return the parts of a client instance that direct pulls use."""
     return SimpleNamespace(remoting=RemotingClient(**options), routes=SimpleNamespace(readable=lambda *_: address))
 
 
@@ -95,7 +95,7 @@ def serve() -> Iterator[Callable[..., tuple[Broker, DirectPulls]]]:
 
 
 def found(request: Command, body: bytes = b"", following: int | None = None) -> bytes:
-    """The reply with some records."""
+    """Return a reply with records."""
     offset = request.header.queue_offset
     following = offset + len(body) if following is None else following
     return b"".join(pull_reply(request.opaque, 0, "FOUND", following, 0, 1000, 0, 0, 0, body))
@@ -106,7 +106,7 @@ def asks(*offsets: int, most: int = 32) -> list[QueuePull]:
 
 
 def collected(pulls: DirectPulls, *offsets: int) -> list[tuple[int, bytes]] | None:
-    """Next offset and records of each pull."""
+    """Return the next offset and records of each pull."""
     asked = pulls.send(asks(*offsets))
     answers = None if asked is None else pulls.collect(asked)
     return None if answers is None else [(raw.next_offset, bytes(body)) for raw, body in answers]
@@ -233,7 +233,7 @@ def announces_too_much(requests: Requests) -> None:
 
 
 def ends_at_once(requests: Requests) -> None:
-    """Says nothing."""
+    """Close the connection without a reply."""
 
 
 @pytest.mark.parametrize("trouble", [goes_away, is_lost, talks_nonsense, announces_too_much, ends_at_once])

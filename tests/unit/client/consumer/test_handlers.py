@@ -1,4 +1,4 @@
-"""What handlers are given, and what they may answer."""
+"""Arguments and results of handlers."""
 
 import asyncio
 import threading

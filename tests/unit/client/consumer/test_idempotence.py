@@ -61,7 +61,7 @@ def ids(request, clock, tmp_path):
 
 
 def consume(handler, *arguments):
-    """Call a handler of either kind as a consumer does."""
+    """Call a handler of either kind like a consumer."""
 
     async def main():
         handlers = Handlers("G", orderly=False, batch_size=2 if isinstance(arguments[0], list) else 1, threads=2)
@@ -155,7 +155,7 @@ def test_of_a_list_only_what_is_new_is_passed(ids, clock) -> None:
     context = ConsumeContext(Q)
     consume(handle, [message("A"), message("C"), message("B"), message("D")], context)
     assert seen.pop() == ["C", "D"]
-    assert context.ack_index == 2  # D comes again, and only D
+    assert context.ack_index == 2  # D is repeated, and only D
     consume(handle, [message("C"), message("D")])
     assert seen.pop() == ["D"]
     with pytest.raises(ValueError, match="no"):
@@ -189,7 +189,7 @@ def test_scopes_and_keys_keep_apart(clock) -> None:
     for key in ("A", "B"):
         by_order(message(key, keys="order-1"))
     assert len(seen) == 3
-    # One key for a whole batch, as Java's client gives since 5.0.
+    # One key for a whole batch, like in Java's client since 5.0.
     for body in (b"1", b"2", b"1"):
         first(message("batch", body))
     assert len(seen) == 5

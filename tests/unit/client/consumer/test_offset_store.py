@@ -1,4 +1,4 @@
-"""Local offsets: RocketMQ's own file, kept over restarts and accidents."""
+"""Local offsets: RocketMQ's own file, preserved over restarts and crashes."""
 
 import asyncio
 import stat

@@ -1,4 +1,4 @@
-"""What may be committed is the lowest unfinished offset, whatever the order messages finish in."""
+"""The committable offset is the lowest unfinished offset, independent of the order in which messages finish."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,7 +92,7 @@ def test_committable_never_passes_an_unfinished_message(offsets, rng, data):
 
 
 class Reference:
-    """The same by the definition."""
+    """The reference implementation, straight from the definition."""
 
     def __init__(self):
         self.unfinished = {}

@@ -1,4 +1,4 @@
-"""Which handlers and databases `@once` takes, and what it says about others."""
+"""Handlers and databases that `@once` supports, and the errors for others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ids(path: Path) -> DatabaseIds:
 
 
 def consume(handler: Any, *messages: MessageExt, body: Any = None, batch: int = 1) -> Any:
-    """Call a handler as a consumer does."""
+    """Call a handler like a consumer."""
 
     async def main() -> Any:
         handlers = Handlers("G", orderly=False, batch_size=batch, threads=2)

@@ -1,4 +1,4 @@
-"""Orderly consumption: one handler per queue, under a lock, on a clock that takes no time."""
+"""Orderly consumption: one handler per queue, under a lock, in virtual time."""
 
 import asyncio
 from collections import defaultdict
@@ -183,7 +183,7 @@ async def test_without_a_lock_nothing_is_consumed():
         seen.append((message.queue_offset, bench.clock.monotonic()))
         await asyncio.sleep(25)
 
-    # the lock of 0 s still holds at 25 s; at 50 s it is asked for, at 53 s again
+    # the lock of 0 s still holds at 25 s; it is renewed at 50 s and again at 53 s
     async with Bench(handler, relock=relock).running(4) as bench:
         pq = bench.queue()
         bench.put(pq, *range(3))

@@ -1,7 +1,7 @@
-"""Times of handlers: what a handler computes and waits is measured, and the plan that follows from it holds.
+"""Handler times: a handler's computing and waiting are measured, and the plan derived from them holds.
 
-Handlers of the event loop run in virtual time: one that computes moves the clock, which stops everybody else, as one
-core does.
+Handlers of the event loop run in virtual time: a computing handler advances the clock, which blocks all others, like on
+one core.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def bench_of(handler, clock, *, orderly=False, **more):
 
 
 async def consume(bench, count, workers, queues=1):
-    """Have messages consumed; returns the seconds that took."""
+    """Consume messages; return the duration in seconds."""
     pqs = [bench.queue(number) for number in range(queues)]
     began_s = bench.clock.monotonic()
     async with bench.running(workers):

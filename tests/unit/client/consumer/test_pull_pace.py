@@ -1,4 +1,4 @@
-"""How long pulls rest after answers that bring nothing."""
+"""Pauses of pulls after replies without messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pull from a template asks what a pull in full asks."""
+"""A pull from a template sends the same request as a pull built in full."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from tianzhou.wire.fields import read_header
 
 
 class Asked:
-    """Stands for the connections, or for one of them: keeps what is asked, and answers nothing that a pull knows."""
+    """A fake connection or connection pool: it records requests, and returns replies that a pull does not recognise."""
 
     def __init__(self, hooked):
         self.hooked = hooked

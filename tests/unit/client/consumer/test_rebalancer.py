@@ -1,4 +1,4 @@
-"""The loop that shares queues: when it ends, gives up and takes."""
+"""The rebalance loop: when it ends, releases queues and takes queues."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tianzhou.testing.virtual_loop import run_virtual
 pytestmark = pytest.mark.runner.with_args(run_virtual)
 
 TURNS = range(5)
-"""How many turns of the loop are between the two messages."""
+"""Number of loop iterations between the two messages."""
 
 
 def sharing() -> Rebalancer:
-    """Shares no topic at all."""
+    """Return a rebalancer without topics."""
     nobody: Any = None
     return Rebalancer(
         nobody, "G", ConsumerOptions(),
@@ -35,7 +35,7 @@ def sharing() -> Rebalancer:
 async def test_the_end_counts_when_a_change_of_the_group_comes_with_it(turns: int) -> None:
     shares = sharing()
     task = asyncio.get_running_loop().create_task(shares.run())
-    await asyncio.sleep(0.3)  # behind its first round
+    await asyncio.sleep(0.3)  # after its first round
     shares.wake()
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def test_the_end_counts_when_a_change_of_the_group_comes_with_it(turns: in
 
 
 class Group:
-    """Members of a group, the topics' queues and what one member, `b`, does; times are the loop's."""
+    """Members of a group, the topics' queues and the actions of one member, `b`; times are the loop's."""
 
     def __init__(self, *members: str, topics: tuple[str, ...] = ("A", "B")) -> None:
         self.members = list(members)
@@ -85,7 +85,7 @@ class Group:
 
 
 class Wanted:
-    """A strategy that gives what the test says."""
+    """A strategy that returns the allocation of the test."""
 
     name = "TEST"
 
@@ -128,7 +128,7 @@ async def test_what_others_wait_for_is_left_before_we_wait_for_theirs() -> None:
 
 
 async def test_waiting_for_a_queue_does_not_keep_others_waiting() -> None:
-    """A change that comes while a queue's former owner has its time is met at once, and costs no time."""
+    """A change during the grace time of a queue's former owner takes effect immediately, without a wait."""
     group = Group("a", "b")
     group.owned = {A1}
     wanted = Wanted(A0, A1)
@@ -151,7 +151,7 @@ async def test_what_has_become_anothers_meanwhile_is_not_taken() -> None:
         wanted.queues.clear()
         await asyncio.sleep(5)
         assert group.taken == {}
-        # Its former owner is given the whole time once more.
+        # The former owner gets the whole grace time once more.
         wanted.queues.append(A0)
         await asyncio.sleep(INTERVAL_S)
     assert list(group.taken) == [A0]

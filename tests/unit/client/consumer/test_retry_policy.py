@@ -1,4 +1,4 @@
-"""What follows for a message that was not consumed, as a handler's retry policy has it."""
+"""The next step for a message that was not consumed, by a handler's retry policy."""
 
 import pytest
 from hypothesis import given
@@ -58,7 +58,7 @@ def test_a_message_that_always_fails_is_called_for_as_often_as_allowed(max_attem
     assert steps[-1].fate is (DEAD if dead_letter else DROP)
     for place, step in enumerate(steps[:-1]):
         assert DELAY_LEVELS_S[step.delay_level - 1] == delays_s[min(place, len(delays_s) - 1)]
-        # What the broker would decide by the number it is told (broker.md §8.5) agrees.
+        # The broker's decision by the number in the request (broker.md §8.5) agrees.
         assert place < step.max_times == max_attempts - 1
 
 

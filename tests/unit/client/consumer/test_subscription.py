@@ -1,4 +1,4 @@
-"""Subscriptions: expressions, exact tags, and where a group begins."""
+"""Subscriptions: expressions, exact tags, and the start position of a group."""
 
 import pytest
 

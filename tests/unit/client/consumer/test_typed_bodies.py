@@ -1,4 +1,4 @@
-"""Handlers that get values: how they are called, and what comes of bodies without one, with order and without."""
+"""Handlers with typed values: their calls, and the result of invalid bodies, in ordered and concurrent consumption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Order:
 
 
 class Taken:
-    """Notes what is sent back: how, and what the broker is told."""
+    """Records messages sent back, with their options."""
 
     def __init__(self):
         self.given = []
@@ -56,7 +56,7 @@ class Bench(DispatchBench):
         return True
 
     def bring(self, *bodies, times=0):
-        """A queue with messages of these bodies, from offset 0 on."""
+        """Return a queue with messages of these bodies, from offset 0 on."""
         pq = self.queue()
         pq.locked(self.clock.monotonic(), 0)
         messages = [message(offset) for offset in range(len(bodies))]
@@ -215,7 +215,7 @@ async def test_lists_of_values_lack_those_that_are_done(names_messages):
     assert seen == ([([1], ["id0"]), ([2, 3], ["id1", "id2"])] if names_messages else [([1], None), ([2, 3], None)])
 
 
-# --- what comes of them --------------------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------------------
 
 
 GOOD, BAD = b"7", b"no number"

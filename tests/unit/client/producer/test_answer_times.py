@@ -1,4 +1,4 @@
-"""The broker with the lowest mean time of answers, and when a slow one gets another chance."""
+"""Choice of the broker with the lowest mean reply time, and retries of a slow one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much may be on its way at a time (client.md §5.2)."""
+"""Limits on the requests in flight (client.md §5.2)."""
 
 import asyncio
 

@@ -18,7 +18,7 @@ Q = MessageQueue("T", "b", 0)
 
 
 class Broker:
-    """Takes batches, and notes them."""
+    """A fake broker that accepts batches and records them."""
 
     def __init__(self, fails: bool = False) -> None:
         self.batches: list[list[bytes]] = []

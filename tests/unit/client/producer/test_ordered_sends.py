@@ -1,4 +1,4 @@
-"""Lines of sends: one waits for those before it in each of its lines, and for no others."""
+"""Ordered sends: each waits for the earlier ones in each of its lines, and for no others."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def drain(file: OutboxFile, most: int = 1_000_000) -> list[int]:
 
 
 def flip(path, before: bytes, offset: int = 0) -> None:
-    """Change a byte of a file, after the last place where these bytes are."""
+    """Change the byte after the last occurrence of these bytes in a file."""
     data = bytearray(path.read_bytes())
     data[data.rindex(before) + offset] ^= 1
     path.write_bytes(data)
@@ -78,7 +78,7 @@ def test_it_goes_on_where_it_was_after_a_start(tmp_path) -> None:
 
 
 def test_dying_at_any_byte_loses_nothing_that_was_synced(tmp_path) -> None:
-    """Whatever a dying process leaves: a torn last write, no shared memory."""
+    """Every state that a crash can leave: a torn last write, no shared memory."""
     rng = random.Random(5)
     for trial in range(60):
         folder = tmp_path / str(trial)
@@ -91,7 +91,7 @@ def test_dying_at_any_byte_loses_nothing_that_was_synced(tmp_path) -> None:
             total += count
             handed_out += len(drain(file, rng.randint(1, 6)))
         safe, synced = log.stat().st_size, total
-        if rng.random() < 0.5:  # more that was being written, of which some bytes are there
+        if rng.random() < 0.5:  # a further write in progress, partly on the disk
             file.write(payloads(total, 3, rng.randint(0, 6_000)))
             total += 3
         copy = tmp_path / f"{trial}-after"
@@ -195,7 +195,7 @@ def frame(payload: bytes) -> bytes:
 
 @pytest.mark.parametrize(("position", "first"), [(None, 0), ("3 0", 0), ("3 72", 2), ("4 36", 6), ("9 0", 10)])
 def test_segments_of_frames_are_taken_over_once(tmp_path, caplog, position: str | None, first: int) -> None:
-    """What an outbox held before it was an SQLite file."""
+    """The contents of an outbox in the format before SQLite."""
     (tmp_path / f"{3:020}.log").write_bytes(b"".join(map(frame, payloads(0, 5))))
     (tmp_path / f"{4:020}.log").write_bytes(b"".join(map(frame, payloads(5, 5))) + frame(b"half written")[:-1])
     if position is not None:

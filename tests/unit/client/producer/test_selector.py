@@ -90,8 +90,8 @@ MESSAGE = Message("T", b"x")
 
 @pytest.mark.parametrize(
     ("key", "index"),
-    # Java's hashCode of "order-1" is -1207111310, so the remainder is negative; of "0" it is 48; that of a long is
-    # its halves by exclusive or.
+    # Java's hashCode of "order-1" is -1207111310, so the remainder is negative. That of "0" is 48. That of a long is
+    # the exclusive or of its halves.
     [("order-1", 2), ("0", 0), ("1", 1), (7, 3), (-7, 3), (2**32 + 5, 0)],
 )
 def test_keys_go_where_java_sends_them(key, index):

@@ -1,4 +1,4 @@
-"""A producer's own rate: sends wait for their tokens, and raise before anything is sent when the time is over."""
+"""A producer's own rate: sends wait for tokens, and raise before sending when the time limit ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waiting import until_async
 
 
 def in_cluster(main: Callable[[AsyncCluster], Awaitable[None]]) -> None:
-    """Run a test with a cluster whose time is virtual."""
+    """Run a test with a cluster in virtual time."""
 
     async def whole() -> None:
         async with AsyncCluster(virtual=True) as cluster:
@@ -43,7 +43,7 @@ def test_the_rate_holds_with_any_number_of_senders(rate: int, producers: int) ->
 
     async def main() -> None:
         began_s = now_s()
-        # A burst that fits the steps in which senders come back.
+        # A burst that matches the steps in which senders resume.
         limited = with_rate(send, SendRate(ProducerOptions(send_rate=rate, send_burst=max(rate // 10, 1)), now_s))
         request = SendRequest(PreparedMessage("orders", SINGLE, "K", 0, 0, 0, "", b"body"), 60_000)
 
@@ -88,7 +88,7 @@ def test_a_send_without_a_token_in_time_raises_and_sends_nothing() -> None:
             assert now_s() - began_s == pytest.approx(0.5)
             with pytest.raises(RateLimited):
                 await producer.send_oneway(Message("orders", b"refused"))
-            # It took no token from those that come later.
+            # The failed send took no token from later sends.
             await producer.send(Message("orders", b"second"))
             assert now_s() - began_s == pytest.approx(1.0)
             with pytest.raises(RateLimited, match="within 10 ms"):
@@ -132,7 +132,7 @@ def test_batches_oneway_sends_and_bytes_count() -> None:
             for _ in range(7):
                 await producer.send(Message("orders", b"x" * 100))
             assert now_s() - began_s == pytest.approx(0.2)
-            # More than the burst is sent when the bucket is full, and paid for afterwards.
+            # When the bucket is full, more than the burst is sent, and later sends wait for the difference.
             await producer.send(Message("orders", b"x" * 1_500))
             await producer.send(Message("orders", b"x" * 500))
             assert now_s() - began_s == pytest.approx(0.2 + 0.5 + 1.5)
@@ -162,7 +162,7 @@ def test_what_the_outbox_sends_counts_and_waits_for_as_long_as_it_takes(tmp_path
             await cluster.brokers["broker-a"].start()
             began_s = now_s()
             await until_async(lambda: producer.outbox is not None and not producer.outbox.pending, within_s=60)
-            # The six messages were a batch above the burst, which the next send waits for.
+            # The six messages exceeded the burst, so the next send waits.
             await producer.send(Message("orders", b"last"), timeout_ms=5_000)
             assert now_s() - began_s >= 3.0
             assert producer.outbox is not None

@@ -1,4 +1,4 @@
-"""Who decides for a writer: name servers keep it, some of which are down or new."""
+"""Choice of a writer's coordinator: name servers store it, and some of them are down or new."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tianzhou.wire.fields import write_reply
 
 
 class NameServer:
-    """Keeps values, or is down."""
+    """A fake name server that stores values, or is down."""
 
     def __init__(self, value: str | None = None, *, up: bool = True, meanwhile: str | None = None) -> None:
         self.value = value
@@ -41,7 +41,7 @@ class NameServer:
 
 
 class Remoting:
-    """Reaches name servers that are no sockets; the first that is up is the one in use."""
+    """Fake connections to name servers; the first that is up is in use."""
 
     def __init__(self, *servers: NameServer) -> None:
         self.servers = {f"n{index}:9876": server for index, server in enumerate(servers)}
@@ -63,7 +63,7 @@ class Remoting:
 
 
 def ask(*servers: NameServer, choice: str = "new") -> tuple[str, int]:
-    """The coordinator, and how often a new one was chosen."""
+    """Return the coordinator, and the number of new choices."""
     chosen = 0
 
     async def choose(writer: str, bucket: int) -> str:

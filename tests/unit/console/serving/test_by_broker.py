@@ -1,4 +1,4 @@
-"""Pages of a topic and of a group while one of two brokers does not answer: the other one's figures are there."""
+"""Pages of a topic and of a group while one of two brokers does not reply: they show the other one's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages whose content takes long or fails: the frame comes at once, and the content or the reason follows in it."""
+"""Pages whose content is slow or fails: the frame is sent immediately, and the content or the error follows in it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tianzhou.testing import run_virtual
 pytestmark = pytest.mark.runner.with_args(run_virtual)
 
 SLOW_S = 20.0
-"""Seconds of virtual time: a page that asks four servers which answer after 5 s."""
+"""Seconds of virtual time of a page that queries four servers, each with a reply after 5 s."""
 ANSWER = "the answer of the cluster"
 Opened = Callable[[Callable[[View], Awaitable[None]]], Awaitable[None]]
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConsoleSettings:
-    """Settings of a console whose page `/tried` shows what a test has set as `tried`."""
+    """Return the settings of a console whose page `/tried` shows the test's content `tried`."""
     return ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600)
 
 

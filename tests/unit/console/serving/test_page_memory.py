@@ -27,11 +27,11 @@ LOADS = 60
 ENDED_WITHIN_S = 2.0
 """Seconds in which the toolkit's tasks of a deleted page end."""
 RECONNECT_S = 3.0
-"""Seconds for which the toolkit keeps a page after its web socket has closed."""
+"""Seconds until the toolkit drops a page after its web socket has closed."""
 
 
 def living_pages() -> int:
-    """Return the number of the toolkit's pages in memory, those included that it does not serve any more."""
+    """Return the number of the toolkit's pages in memory, including those that it no longer serves."""
     gc.collect()
     return sum(isinstance(one, Client) for one in gc.get_objects())
 
@@ -65,7 +65,7 @@ def test_a_console_bounds_the_waiting_pages_of_a_session(tmp_path: Path) -> None
 
 @pytest.mark.runner.with_args(run_virtual)
 async def test_pages_whose_web_socket_has_closed_are_freed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    # Captured records keep tracebacks, and these keep pages: no browser answers the script of a page here.
+    # Captured records hold tracebacks, and these hold pages: no browser replies to the script of a page here.
     caplog.set_level(logging.CRITICAL, "nicegui")
     settings = ConsoleSettings("127.0.0.1:1", tmp_path, port=0, refresh_s=3600)
     async with served_console(settings) as console, visitor_at(console) as visitor:

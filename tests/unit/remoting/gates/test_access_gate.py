@@ -27,7 +27,7 @@ HEARTBEAT, SEND, END = 34, 310, 37
 
 
 class Rules:
-    """Knows one account, which may do nothing but `identify`, unless it is the boss."""
+    """Rules with one account, which may only use `identify`, unless it is the boss."""
 
     epoch: object = None
 

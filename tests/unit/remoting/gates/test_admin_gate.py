@@ -1,4 +1,6 @@
-"""What can lose messages or stop the service is taken from this machine only, unless a key lets others in."""
+"""Requests that can lose messages or stop the service are accepted only from this machine, unless a setting allows
+others.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tianzhou.wire.command import Command
 
 
 class Placed(MemoryTransport):
-    """A transport whose both ends have names."""
+    """A transport with addresses at both ends."""
 
     def __init__(self, connection: Connection, peer: str, own: str) -> None:
         super().__init__(connection, (peer, 4000))
@@ -41,11 +43,11 @@ def connection(peer: str, own: str = "10.0.0.5", proxied: str = "") -> Connectio
         ("127.8.0.1", "", True),
         ("::1", "", True),
         ("::ffff:127.0.0.1", "", True),
-        ("10.0.0.5", "", True),  # its own address, as tools on the broker's machine come
+        ("10.0.0.5", "", True),  # its own address, used by tools on the broker's machine
         ("10.0.0.6", "", False),
         ("fe80::1%eth0", "", False),
         ("127.0.0.1", "TCP4 203.0.113.9 10.0.0.5 4000 10911", False),  # through a load balancer on this machine
-        ("203.0.113.9", "TCP4 127.0.0.1 10.0.0.5 4000 10911", False),  # anybody can say so
+        ("203.0.113.9", "TCP4 127.0.0.1 10.0.0.5 4000 10911", False),  # any peer can claim it
         ("127.0.0.1", "TCP4 127.0.0.1 10.0.0.5 4000 10911", True),
         ("127.0.0.1", "UNKNOWN", True),
     ],

@@ -1,4 +1,4 @@
-"""Whose PROXY header is believed, and how many connections an address may have."""
+"""Peers whose PROXY header is trusted, and the limit of connections per address."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def connect(to: RemotingServer, source: str = "127.0.0.1") -> Pair:
 
 
 async def served(pair: Pair, header: bytes = b"") -> bool:
-    """Whether a request is answered; False when the connection was closed instead."""
+    """Whether a request gets a reply; False when the connection was closed instead."""
     reader, writer = pair
     try:
         writer.write(header + encode(Command(1)))

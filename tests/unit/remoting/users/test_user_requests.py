@@ -1,4 +1,4 @@
-"""Requests about users and policies are answered as by RocketMQ 5.3.3, and never with a password."""
+"""Requests about users and policies get the same replies as from RocketMQ 5.3.3, and never a password."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLOSED = AuthSettings(
 
 
 class Server:
-    """Serves requests about users of one store."""
+    """A server of requests about the users of one store."""
 
     def __init__(self, folder: Path, settings: AuthSettings) -> None:
         self.store = UserStore(settings, folder, lambda _: ())
@@ -186,7 +186,7 @@ async def test_only_super_users_touch_super_users(closed: Server) -> None:
             assert await closed.refusal(code, body, by, username="root") == (
                 16, "The super user can only be update by super user",
             )  # fmt: skip
-    # Who names a super user has to have its secret.
+    # A request in the name of a super user needs that user's secret.
     fields = {"username": "root", "AccessKey": "root", "Signature": "forged"}
     assert (await closed.refusal(3002, update, **fields))[0] == 16
     assert (await closed.user("second", by="root", kind="Super")).code == 0

@@ -1,4 +1,4 @@
-"""Users and policies survive the process, count when the disk has them, and are never taken from a damaged file."""
+"""Users and policies survive the process, count once the disk has them, and are never read from a damaged file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A node that behaves over the wire as Apache's DLedger 0.3.1.2 does (broker.md §19), for groups of both kinds.
+"""A node that behaves over the wire like Apache's DLedger 0.3.1.2 (broker.md §19), for mixed groups.
 
-It has DLedger's gaps: it counts entries of older terms, compares whatever the term, and serves without a quorum. Its
-crash loses nothing: what DLedger loses with the power nobody can make good.
+It has DLedger's gaps: it counts entries of older terms, compares without regard to the term, and serves without a
+quorum. Its crash loses no entry, because no group can repair DLedger's losses after a power failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 
 class ApacheNode:
-    """A node of DLedger's."""
+    """A node of DLedger."""
 
     def __init__(self, name: str, peers: list[str], network: Network, checks: Checks, timings: Timings) -> None:
         self.name = name
@@ -199,7 +199,7 @@ class ApacheNode:
         return self._between(times.min_vote_interval_ms, times.max_vote_interval_ms)
 
     def lead(self) -> None:
-        # DLedger's code changes to leader in whichever role it is by then, as long as the term is the same.
+        # DLedger's code changes to leader from any role, as long as the term is the same.
         self.become(NodeRole.LEADER, self.term, self.name)
         self.beat_ms = -(10**9)
         self.answered_ms = self.network.now_ms
@@ -229,7 +229,7 @@ class ApacheNode:
         self.vote = request.leader_id
         return VoteResult.ACCEPT
 
-    # What others ask
+    # Requests of other nodes
 
     def requested(self, ticket: Any, request: Any) -> None:
         if isinstance(request, PreVoteRequest | StretchRequest):
@@ -313,7 +313,7 @@ class ApacheNode:
             self.commit(request.term, request.commit_index)
             ticket(self._response(request, Code.SUCCESS))
         elif request.type is PushType.COMPARE:
-            # The term is not looked at.
+            # The term is not checked.
             raw = from_json(request.entries[0])
             same = self._has(raw, request.entries[0].index)
             ticket(self._response(request, Code.SUCCESS if same else Code.INCONSISTENT_STATE))
@@ -334,8 +334,8 @@ class ApacheNode:
             if index < log.end_index:
                 log.cut(Cut(index + 1, log.end_of(index)))
             return
-        # DLedger's follower keeps what it has before, though nobody compared it: the leader has it no more. What that
-        # is does not concern us here.
+        # DLedger's follower does not compare its entries before this one, because the leader no longer has them. Their
+        # contents are irrelevant for these tests.
         self.log = MemoryLog([raw])
 
     def _write(self) -> None:
@@ -370,7 +370,7 @@ class ApacheNode:
         if term >= self.term and self.log.raw:
             self.committed_index = max(self.committed_index, min(index, self.log.end_index))
 
-    # What clients and administrators do
+    # Requests of clients and administrators
 
     def propose(self, body: bytes) -> bool:
         if not self.alive or self.role is not NodeRole.LEADER or self.transferee is not None:

@@ -1,4 +1,4 @@
-"""How DLedger's leaders give their followers the log (broker.md §19.6)."""
+"""Replication by DLedger's leaders to their followers (broker.md §19.6)."""
 
 from __future__ import annotations
 

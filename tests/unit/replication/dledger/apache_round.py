@@ -15,7 +15,7 @@ LARGER = (VoteResult.REJECT_EXPIRED_VOTE_TERM, VoteResult.REJECT_TERM_SMALL_THAN
 
 
 class Round:
-    """One round of questions; it asks when it is made."""
+    """One round of requests, sent by the constructor."""
 
     def __init__(self, node: ApacheNode) -> None:
         self.node = node

@@ -1,4 +1,4 @@
-"""Folders that a restarted node of a simulated group may find in the place of its own."""
+"""Replacement folders that a restarted node of a simulated group may find."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tianzhou.replication.dledger.ready import HardState, Keep, Opening
 
 
 def wiped(node: OurNode) -> None:
-    """Give a node that is down an empty folder."""
+    """Give a stopped node an empty folder."""
     _put(node, MemoryLog(), HardState(), Keep(""), -1)
 
 
 def older(node: OurNode, rng: Random) -> None:
-    """Give a node that is down a backup of its folder: a shorter log, and the term of that time."""
+    """Give a stopped node a backup of its folder: a shorter log, and the term of that time."""
     log = node.log
     if not log.raw:
         return
@@ -31,14 +31,14 @@ def older(node: OurNode, rng: Random) -> None:
 
 
 def foreign(node: OurNode, rng: Random, *, identified: bool, checkpoint: bool, more: int) -> set[bytes]:
-    """Give a node that is down the folder of another group, with entries of the same indexes, terms and sizes.
+    """Give a stopped node the folder of another group, with entries of the same indexes, terms and sizes.
 
     Args:
         node: the node.
-        rng: the source of chance.
-        identified: whether the folder says which group it is of.
-        checkpoint: whether the folder says what is committed.
-        more: how many entries more the log has.
+        rng: random generator.
+        identified: whether the folder has the group's identity.
+        checkpoint: whether the folder has a checkpoint of committed entries.
+        more: number of additional entries in the log.
 
     Returns:
         The foreign entries.
@@ -46,7 +46,7 @@ def foreign(node: OurNode, rng: Random, *, identified: bool, checkpoint: bool, m
     group_id, log = drawn_id(rng.random), MemoryLog()
     for header in node.log.headers[: len(node.log.headers) + min(more, 0)]:
         if header.term > log.end_term:
-            # The size differs from that of the other group's entry only where no opening record stood there.
+            # The size differs from that of the other group's entry only where that entry is no opening record.
             log.open_term(Opening(header.term, group_id, drawn_id(rng.random)), rng.randint(0, 10**12))
         else:
             log.add(header.term, _body(rng, header.size - HEADER_SIZE))
@@ -64,16 +64,16 @@ def foreign(node: OurNode, rng: Random, *, identified: bool, checkpoint: bool, m
 
 
 def earlier_life(node: OurNode, rng: Random, committed_index: int, begin_index: int = 0) -> set[bytes]:
-    """Give a node that is down a folder of the same identity that went on in another way after a restore.
+    """Give a stopped node a folder of the same identity whose log diverged after a restore.
 
     Args:
         node: the node.
-        rng: the source of chance.
-        committed_index: what the other nodes know to be committed; the logs part before it.
-        begin_index: where the logs of the other nodes begin at the latest; the logs part behind it.
+        rng: random generator.
+        committed_index: commit index of the other nodes; the logs diverge before it.
+        begin_index: highest begin index of the other nodes' logs; the logs diverge after it.
 
     Returns:
-        The entries that only that life has.
+        The entries that only the diverged log has.
     """
     log = node.log
     last = min(committed_index, log.end_index) - 1
@@ -94,7 +94,7 @@ def earlier_life(node: OurNode, rng: Random, committed_index: int, begin_index: 
 
 
 def is_joined(node: OurNode, agreed: dict[int, bytes], strange: set[bytes]) -> bool:
-    """Whether a node follows, and has every committed entry since its log begins, and no strange one."""
+    """Whether a node is a follower, has every committed entry since its log begins, and has no foreign entry."""
     log = node.log
     return (
         node.alive

@@ -1,4 +1,4 @@
-"""What has to hold in a group whatever happens."""
+"""Invariants of a group."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from tianzhou.replication.dledger.ready import CommittedEnd, NodeRole, Standing
 
 
 class Broken(AssertionError):
-    """Something that may never happen happened."""
+    """An invariant of the group is violated."""
 
 
 class Checks:
-    """Collects what nodes say, and compares."""
+    """Collects the reports of nodes and compares them."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, str] = {}
         self.agreed: dict[int, bytes] = {}
         """Committed entries by index."""
         self.answered: dict[int, bytes] = {}
-        """Bodies of acknowledged ones by index."""
+        """Bodies of acknowledged entries by index."""
         self.reached: dict[str, int] = {}
         self.serving: dict[str, int] = {}
         self.elections = 0
         self.survivors: Callable[[], list[MemoryLog] | None] = lambda: None
-        """All logs, when so many nodes lost entries that some may be nowhere any more; None otherwise."""
+        """All logs, when so many nodes lost entries that some may be lost everywhere; None otherwise."""
         self.elected: Callable[[str], None] = lambda name: None
 
     def standing(self, name: str, standing: Standing, log: MemoryLog) -> None:
-        """A node's role changed."""
+        """Check a node's change of role."""
         if standing.role is not NodeRole.LEADER:
             return
-        # A leader that has not heard from a quorum serves no longer, and says so. It was not elected again.
+        # A leader that lost contact with its quorum stops serving and reports that. It was not elected again.
         was_elected = standing.term not in self.leaders
         before = self.leaders.setdefault(standing.term, name)
         if before != name:
@@ -64,7 +64,7 @@ class Checks:
             self.reached = {name: min(reached, min(gone) - 1) for name, reached in self.reached.items()}
 
     def committed(self, name: str, log: MemoryLog, committed: CommittedEnd) -> None:
-        """A node says that entries are committed."""
+        """Check a node's report that entries are committed."""
         begin = max(self.reached.get(name, -1) + 1, log.begin_index)
         if committed.index > log.end_index:
             raise Broken(f"{name} has committed entry {committed.index} and does not have it")
@@ -79,13 +79,13 @@ class Checks:
         self.reached[name] = max(self.reached.get(name, -1), committed.index)
 
     def acknowledged(self, index: int, term: int, body: bytes) -> None:
-        """A client was answered."""
+        """Check an acknowledgement to a client."""
         self.answered[index] = body
         if not self.agreed.get(index, b"").endswith(body):
             raise Broken(f"entry {index} of term {term} was acknowledged and is not committed")
 
     def logs(self, logs: dict[str, MemoryLog]) -> None:
-        """Entries of one index and term are the same, and so are all before."""
+        """Check that entries with the same index and term are equal, and all entries before them."""
         names = list(logs)
         for n, one in enumerate(names):
             for other in names[n + 1 :]:

@@ -1,4 +1,4 @@
-"""A group of nodes in one thread: virtual time, a network that loses and reorders, nodes that lose power."""
+"""A group of nodes in one thread: virtual time, a network that loses and reorders messages, nodes that lose power."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tianzhou.wire.bodies.dledger import (
 
 
 class Host(Protocol):
-    """What the network knows of a node."""
+    """The network's view of a node."""
 
     name: str
     alive: bool
@@ -36,22 +36,22 @@ class Host(Protocol):
 
 
 def carried(message: Any) -> Any:
-    """A message as it comes out of the other end."""
+    """Return a message encoded and decoded, as the receiver gets it."""
     if isinstance(message, StretchRequest):
         return read_stretch(stretch_fields(message), encode(message))
     return decode(type(message), encode(message))
 
 
 class Network:
-    """Delivers what nodes send each other.
+    """Delivers the messages between nodes.
 
     Args:
-        rng: the source of chance.
+        rng: random generator.
 
     Attributes:
-        lossy: chance that a message is lost.
-        slowest_ms: a message takes at most so long, more or less by chance: later ones overtake earlier ones.
-        cuts: pairs (from, to) between which nothing goes.
+        lossy: probability that a message is lost.
+        slowest_ms: maximum random delay of a message; later messages overtake earlier ones.
+        cuts: pairs (from, to) whose messages are dropped.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -65,7 +65,7 @@ class Network:
         self._count = 0
 
     def at(self, delay_ms: int, event: Callable[[], None]) -> None:
-        """Something happens later."""
+        """Schedule an event after a delay."""
         self._count += 1
         heapq.heappush(self._events, (self.now_ms + delay_ms, self._count, event))
 
@@ -80,7 +80,7 @@ class Network:
         return (sender, receiver) not in self.cuts and self.rng.random() >= self.lossy
 
     def ask(self, sender: str, receiver: str, request: Any, limit_ms: int, then: Callable[[Any], None]) -> None:
-        """Carry a request, and its answer back; `then` gets None when one of them is lost."""
+        """Deliver a request, and its reply back; `then` gets None when one of them is lost."""
         asker, asked = self.hosts[sender], self.hosts[receiver]
         lives = asker.life, asked.life
         done = False

@@ -1,4 +1,4 @@
-"""A group's life by chance: messages, crashes, cuts, and what has to hold all the while and at the end."""
+"""A random history of a group: messages, crashes, cuts, and invariants checked throughout and at the end."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ TIMINGS = Timings(
     waiting_pushes=10, waiting_push_bytes=2000, peer_push_throttle_bytes=3000, peer_push_quota_bytes=20_000,
     throttled_entries=20, max_leadership_transfer_wait_index=50,
 )  # fmt: skip
-"""Times that are short, and bounds that are reached."""
+"""Short times, and limits that the history reaches."""
 
 KINDS = ((3, 0), (3, 1), (3, 0), (5, 0), (3, 0), (3, 2), (3, 0), (5, 2))
-"""Sizes of groups, and how many nodes of Apache's they have."""
+"""Sizes of groups, and their numbers of Apache nodes."""
 
 
 @dataclass
 class Figures:
-    """What happened, so that a story in which nothing happens is noticed."""
+    """Counters of events, so that a test detects a history without events."""
 
     committed: int = 0
     acknowledged: int = 0
@@ -43,23 +43,23 @@ class Figures:
 
 
 def story(seed: int) -> Story:
-    """A story of any kind."""
+    """Return a story whose kind depends on the seed."""
     size, apache = KINDS[seed % len(KINDS)]
     row = seed // len(KINDS)
     return Story(seed, size, apache=apache, hasty=row % 4 == 3, torn=row % 3 == 1, replaces=row % 2 == 1)
 
 
 class Story:
-    """One group and one seed.
+    """One group with one seed.
 
     Args:
-        seed: of all chance.
+        seed: seed of the random generator.
         size: nodes of the group.
-        apache: how many of them are Apache's.
-        sync: whether our nodes answer for what is on the disk only; None for by chance.
-        power: whether nodes may lose power, not only crash.
-        hasty: whether leaders often crash when they were just chosen, and not everybody has heard of that.
-        torn: whether one node alone loses its power, and has half of its last entries then.
+        apache: number of Apache nodes.
+        sync: whether our nodes acknowledge only entries on the disk; None for a random choice.
+        power: whether nodes may lose power in addition to crashes.
+        hasty: whether new leaders often crash before all nodes have heard of their election.
+        torn: whether a single node loses its power, with its last entries half written.
         replaces: whether nodes restart with older, empty and foreign folders, one node at a time.
     """
 
@@ -97,7 +97,7 @@ class Story:
         if lost <= (len(self.nodes) - 1) // 2:
             return None
         self._majority_lost = True
-        # A folder of another life may then win the election: its log is all that is sure to be left.
+        # A folder with a diverged log may then win the election: only its log is certain to remain.
         strange = [node for node in self.nodes if isinstance(node, OurNode) and node.replaced]
         return [node.log for node in strange or self.nodes]
 
@@ -117,7 +117,7 @@ class Story:
         network.at(rng.randint(31, 90), network.cuts.clear)
 
     def run(self, steps: int = 150) -> Figures:
-        """Let things happen, then heal everything and see that the group goes on."""
+        """Run random steps, heal all faults, and check that the group makes progress."""
         for _ in range(steps):
             self._step()
             self.network.run_until(self.network.now_ms + self.rng.choice((5, 20, 50, 150, 400)))
@@ -131,7 +131,7 @@ class Story:
         return figures
 
     def propose(self, count: int) -> int:
-        """Clients send to whoever accepts it; returns how many were accepted."""
+        """Send messages to every node; return the number of accepted ones."""
         accepted = 0
         for node in self.nodes:
             for _ in range(count):
@@ -168,7 +168,7 @@ class Story:
             network.lossy = rng.choice((0.0, 0.0, 0.02, 0.2))
             network.slowest_ms = rng.choice((2, 20, 20, 120))
         elif what < 0.93:
-            # A node whose log begins behind the point where another life parted cannot compare that life with its own.
+            # A node whose log begins after the point of divergence cannot compare a diverged log with its own.
             if not any(isinstance(other, OurNode) and other.replaced for other in self.nodes):
                 node.expire(rng.randint(1, 30))
         elif what < 0.96:
@@ -178,7 +178,7 @@ class Story:
         self.checks.logs({node.name: node.log for node in self.nodes if not self._in_doubt(node)})
 
     def _may_lose_power(self, node: OurNode | ApacheNode) -> bool:
-        # A node that has half of its last entries and one that lost its folder at the same time are a majority.
+        # A node with half-written last entries and one with a lost folder at the same time are a majority.
         replaced = any(isinstance(other, OurNode) and other.replaced for other in self.nodes)
         return self.power and (self._torn is None or (self._torn is node and not replaced))
 
@@ -189,7 +189,7 @@ class Story:
 
     def _note_joined(self) -> None:
         if self._majority_lost:
-            # Where a majority has lost what it had, the log of an earlier life may be all that is left.
+            # When a majority has lost entries, a diverged log may be the only one left.
             self._foreign -= set(self.checks.agreed.values())
         for node in self.nodes:
             if isinstance(node, OurNode):
@@ -201,7 +201,7 @@ class Story:
                     raise Broken(f"{node.name} follows no further, and its folder is its own: {node.member.halted}")
 
     def _replace_folder(self) -> None:
-        """A node restarts with another folder, where the others have everything and know that."""
+        """Restart a node with another folder, when the others have and know all committed entries."""
         rng, ours = self.rng, [node for node in self.nodes if isinstance(node, OurNode)]
         if any(node.replaced or node.impaired or node.was_impaired for node in ours) or not self._is_settled():
             return
@@ -214,7 +214,7 @@ class Story:
             node.crash(power=False)
         voted = node.hard_state
         kind = rng.choice(("older", "empty", "foreign", "foreign", "earlier life"))
-        # Apache's nodes would vote for a node with as long a log, whatever is in it.
+        # Apache's nodes vote for a node with an equally long log, whatever its contents.
         mixed = len(ours) < len(self.nodes)
         if kind == "older":
             folders.older(node, rng)
@@ -228,14 +228,14 @@ class Story:
         elif not mixed:
             committed = min(other.committed_index for other in others)
             for other in others:
-                # Only who knows what is committed can refuse a longer log of the same identity.
+                # Only a node with the commit index can refuse a longer log of the same identity.
                 assert isinstance(other, OurNode)
                 other.checkpoint = max(other.checkpoint, committed)
             self._foreign |= folders.earlier_life(
                 node, rng, committed, max(other.log.begin_index for other in others)
             )  # fmt: skip
         if mixed:
-            # Apache's nodes stand for election in a term in which they followed, and count the second vote of a node.
+            # Apache's nodes become candidates in a term in which they followed, and count a node's second vote.
             node.hard_state = voted
         node.reached = node.checkpoint
         self.checks.reached.pop(node.name, None)
@@ -243,7 +243,7 @@ class Story:
         network.at(rng.choice((1, 50, 1000)), lambda: node.alive or node.life != life or node.restart())
 
     def _is_settled(self) -> bool:
-        """Whether all nodes follow one leader in one term, and know that they have all that is committed."""
+        """Whether all nodes follow one leader in one term, and know all committed entries."""
         last, leaders = max(self.checks.agreed, default=-1), {node.leader for node in self.nodes}
         return (
             last >= 0
@@ -257,7 +257,7 @@ class Story:
         )
 
     def _obey(self) -> None:
-        """The operator does what the nodes ask for: the folder of one that follows no further is moved aside."""
+        """Act like an operator on the nodes' complaints: replace the folder of a halted node."""
         lines = [line for node in self.nodes for line in node.complaints]
         for node in self.nodes:
             if not isinstance(node, OurNode) or not node.alive:
@@ -274,7 +274,7 @@ class Story:
 
     def _crash(self, node: OurNode | ApacheNode) -> None:
         rng = self.rng
-        # Those that were just chosen, or are about to be, have the most to forget.
+        # New leaders and candidates have the most state to lose.
         standing = [other for other in self.nodes if other.alive and other.role is not NodeRole.FOLLOWER]
         if standing and rng.random() < 0.5:
             node = rng.choice(standing)
@@ -287,10 +287,10 @@ class Story:
             self.network.at(rng.randint(1, 60), lambda: node.alive or node.life != life or node.restart())
 
     def heal(self) -> None:
-        """Everything works from now on."""
+        """End all faults."""
         network = self.network
         self.checks.elected = lambda name: None
-        network.run_until(network.now_ms + 100)  # what is to happen already happens
+        network.run_until(network.now_ms + 100)  # scheduled events happen first
         network.cuts.clear()
         network.lossy = 0.0
         network.slowest_ms = 20
@@ -304,8 +304,8 @@ class Story:
         network = self.network
         lost = sum(isinstance(node, OurNode) and node.impaired for node in self.nodes)
         if lost > (len(self.nodes) - 1) // 2 and any(isinstance(node, ApacheNode) for node in self.nodes):
-            return  # too many lost what they had, and Apache's nodes do not vote for all: an operator has to decide
-        # Apache's nodes stand for election against each other for many terms.
+            return  # too many lost entries, and Apache's nodes do not vote for all: needs an operator
+        # Apache's nodes compete in elections for many terms.
         until_ms = network.now_ms + (20_000 if all(isinstance(node, OurNode) for node in self.nodes) else 60_000)
         end = None
         while network.now_ms < until_ms:
@@ -339,9 +339,10 @@ class Story:
         )
 
     def _stuck(self, node: OurNode | ApacheNode) -> bool:
-        """Whether a node of Apache's is in a later term than its leader, which is one too and pays no heed to that.
+        """Whether an Apache node is in a later term than its leader, also an Apache node, which ignores the later term.
 
-        With a log shorter than the others' it gets no vote, and a leader that others answer goes on in its term.
+        Its log is shorter than the others', so it gets no vote. The leader still gets replies of the others and stays
+        in its term.
         """
         led = any(isinstance(other, ApacheNode) and other.role is NodeRole.LEADER for other in self.nodes)
         return led and isinstance(node, ApacheNode) and node.role is NodeRole.CANDIDATE

@@ -19,7 +19,7 @@ APACHE_STARTS_MS = 6_000
 
 
 class LoadedGroup:
-    """A group whose leader is sent an entry every `SEND_EVERY_MS`.
+    """A group whose leader gets an entry every `SEND_EVERY_MS`.
 
     Args:
         rng: decides the times of the network.
@@ -62,7 +62,7 @@ class LoadedGroup:
         return found
 
     def next_leader_ms(self, old: OurNode | ApacheNode, limit_ms: int) -> int:
-        """Run the group until another node than `old` leads, and return how many ms that took.
+        """Run the group until another node than `old` leads, and return the duration in ms.
 
         Args:
             old: the former leader.

@@ -1,4 +1,4 @@
-"""One member on a desk: what comes to it, and what it wants."""
+"""One member under test: its inputs, and its outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRESH = HardState()
 
 
 def log_of(*terms: int, body: bytes = b"x") -> MemoryLog:
-    """A log with an entry of each term."""
+    """Return a log with one entry for each term."""
     log = MemoryLog()
     for n, term in enumerate(terms):
         log.add(term, body + b"%d" % n)
@@ -82,14 +82,14 @@ class Desk:
                 self.member.appended(self.now_ms)
 
     def after(self, ms: int, step: int = 10) -> None:
-        """Time passes."""
+        """Let time pass."""
         for _ in range(0, ms, step):
             self.now_ms += step
             self.member.tick(self.now_ms)
             self.carry_out()
 
     def ask(self, request: Any, **members: Any) -> Any:
-        """Ask the member; returns its answer, None when it does not answer yet."""
+        """Send the member a request; return its reply, or None while there is none."""
         request.group, request.remote_id = "group", "n0"
         for name, value in members.items():
             setattr(request, name, value)
@@ -121,7 +121,7 @@ class Desk:
     def stretch(
         self, source: MemoryLog, previous: int, count: int, *, term: int, commit: int = -1, leader: str = "n1",
     ) -> Any:  # fmt: skip
-        """What a leader with a log would send."""
+        """Send the request of a leader with this log."""
         raw = [source.entry(previous + 1 + n) for n in range(count)]
         known = source.begin_index <= previous
         return self.ask(
@@ -140,7 +140,7 @@ class Desk:
         self.carry_out()
 
     def elect(self, *, ours: bool = True) -> None:
-        """The member becomes leader; the others answer its first heart-beats."""
+        """Let the member become leader; the others reply to its first heart-beats."""
         for _ in range(200):
             if self.member.standing.role is NodeRole.LEADER:
                 break
@@ -151,14 +151,14 @@ class Desk:
         self.beats(ours=ours)
 
     def beats(self, *, ours: bool = True) -> None:
-        """The followers answer all heart-beats."""
+        """Let the followers reply to all heart-beats."""
         beats, self.sends = self.sent(HeartBeatRequest), [s for s in self.sends if s not in self.sent(HeartBeatRequest)]
         for send in beats:
             self.reply(send, HeartBeatResponse(tianzhou=OURS if ours else 0))
 
 
 def quick(**others: Any) -> Timings:
-    """DLedger's times with others."""
+    """Return DLedger's times with changes."""
     return replace(TIMINGS, **others)
 
 

@@ -78,10 +78,10 @@ class MemoryLog:
     def may_begin(self, position: int, size: int) -> bool:
         return size + LEFT_FREE <= SEGMENT  # its beginning expires entry by entry
 
-    # What a shell does
+    # Operations of the shell
 
     def add(self, term: int, body: bytes) -> int:
-        """Append as a leader does; returns the index."""
+        """Append as a leader; return the index."""
         size = HEADER_SIZE + len(body)
         header = EntryHeader(self.end_index + 1, term, place(self.end_position, size), len(body), size)
         self.raw.append(header.encode() + body)
@@ -89,20 +89,20 @@ class MemoryLog:
         return header.index
 
     def open_term(self, opening: Opening, now_ms: int = 0) -> int:
-        """Append the record that opens a term; returns its index."""
+        """Append the record that opens a term; return its index."""
         host, ids = bytes([1, 2, 3, 4]), (opening.group_id, opening.term_id)
         size = HEADER_SIZE + len(opening_record(opening.term, 0, now_ms, host, 5, *ids))
         start = place(self.end_position, size) + HEADER_SIZE
         return self.add(opening.term, opening_record(opening.term, start, now_ms, host, 5, *ids))
 
     def cut(self, cut: Cut) -> None:
-        """Cut as `Ready` says."""
+        """Apply a `Cut` of `Ready`."""
         keep = 0 if cut.whole_log else cut.index - self.headers[0].index
         assert cut.whole_log or cut.position == (self.headers[keep - 1].end if keep else self.headers[0].pos)
         del self.raw[keep:], self.headers[keep:]
 
     def append(self, append: Append) -> None:
-        """Append as `Ready` says."""
+        """Apply an `Append` of `Ready`."""
         assert not self.headers or append.index == self.end_index + 1
         at = 0
         for n in range(append.count):
@@ -116,6 +116,6 @@ class MemoryLog:
         assert at == len(append.entries)
 
     def expire(self, begin: int) -> None:
-        """The first entries go."""
+        """Drop the first entries."""
         gone = begin - self.begin_index
         del self.raw[:gone], self.headers[:gone]

@@ -1,4 +1,4 @@
-"""A node in a simulated group: carries out what its `DLedgerMember` wants, and may lose power in the middle of it."""
+"""A node of ours in a simulated group: executes its `DLedgerMember`'s requests, and may lose power in the middle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PowerLost(Exception):
 
 
 class OurNode:
-    """A node; `sync` says that it answers for entries that are on the disk only."""
+    """A node; `sync` means that it acknowledges only entries on the disk."""
 
     def __init__(
         self, name: str, peers: list[str], network: Network, checks: Checks, timings: Timings, *, sync: bool = False
@@ -35,19 +35,19 @@ class OurNode:
         self.sync = sync
         self.peers = peers
         self.tears = False
-        """Whether entries of the last moments may be there in part when the power is gone."""
+        """Whether the last entries may be half written after a power failure."""
         self.doubted_from = NO_DOUBT
         self.fragile = 0.0
-        """Chance that the power goes in the middle of a `Ready`."""
+        """Probability of a power failure in the middle of a `Ready`."""
         self.hard_state = HardState()
         self.keep = Keep("")
         self.log = MemoryLog()
         self.disk: list[bytes] = []
         self.checkpoint = -1
         self.impaired = self.was_impaired = False
-        """Whether it lost entries and has not got them back; the second one, whether it had when it started last."""
+        """Whether it lacks lost entries; the second one, whether it did at its last start."""
         self.replaced = False
-        """Whether its folder was replaced, and the node has not everything that is committed again."""
+        """Whether its folder was replaced, and it does not have all committed entries again."""
         self.complaints: list[str] = []
         self.pending: list[tuple[int, int, bytes]] = []
         self._syncing = False
@@ -80,12 +80,12 @@ class OurNode:
         self._carry_out()
 
     def crash(self, *, power: bool) -> None:
-        """The process ends; without power, what is not on the disk goes with it."""
+        """End the process; with a power failure, data that is not on the disk is lost, too."""
         self.alive = False
         self.life += 1
         self.pending = []
         rng = self.network.rng
-        # The checkpoint is written now and then, of entries that are on the disk.
+        # The checkpoint is written from time to time, for entries on the disk.
         stored = self.log.begin_index + self._equal(self.disk) - 1 if self.sync else self.log.end_index
         self.checkpoint = min(rng.choice((self.checkpoint, min(self.reached, stored))), self.doubted_from - 1)
         if not power or not self.log.raw:
@@ -94,7 +94,7 @@ class OurNode:
         if self.sync:
             equal = self._equal(self.disk)
             whole = equal == len(self.disk)
-            # What was cut may be there again, or a part of what was appended since.
+            # Cut entries may reappear, or a part of the entries appended since.
             rest = self.log.raw[: rng.randint(equal, len(self.log.raw))] if whole or rng.random() < 0.5 else self.disk
             self.log = MemoryLog(rest)
         else:
@@ -110,7 +110,7 @@ class OurNode:
         self.checkpoint = min(self.checkpoint, self.log.end_index, self.doubted_from - 1)
 
     def _equal(self, raw: list[bytes]) -> int:
-        """How many entries from the first on are the same in the log."""
+        """Return the number of leading entries that equal the log's."""
         equal = 0
         while equal < min(len(raw), len(self.log.raw)) and raw[equal] == self.log.raw[equal]:
             equal += 1
@@ -212,10 +212,10 @@ class OurNode:
 
         self.network.at(self.network.rng.randint(1, 30), done)
 
-    # What clients do
+    # Requests of clients
 
     def propose(self, body: bytes) -> bool:
-        """Append something, if this node accepts it."""
+        """Append an entry, if this node accepts it."""
         if not self.alive or self.member.refusal() is not None:
             return False
         term = self.member.standing.term
@@ -225,14 +225,14 @@ class OurNode:
         return True
 
     def expire(self, count: int) -> None:
-        """Entries at the beginning go, never what is not committed."""
+        """Drop entries at the beginning, but only committed ones."""
         begin = min(self.log.begin_index + count, self.member.committed.index)
         if self.alive and self.log.raw and begin > self.log.begin_index and not self._syncing:
             self.log.expire(begin)
             self.disk = list(self.log.raw)
 
     def hand_over(self, peer: str) -> None:
-        """An administrator moves the leadership."""
+        """Transfer the leadership, as an administrator."""
         if self.alive:
             request = TransferRequest(
                 group="group", remote_id=self.name, term=self.member.standing.term, transfer_id=self.name,

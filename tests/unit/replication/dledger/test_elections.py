@@ -1,4 +1,4 @@
-"""Who gets a vote, who wins, and how long a leader may serve (broker.md §19.2 to §19.4, docs/adr/0015)."""
+"""Elections: votes, winners, and the lease of a leader (broker.md §19.2 to §19.4, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_larger_term_is_taken_and_the_vote_given_at_once() -> None:
     desk = Desk(state=HardState(4, "n2"))
     assert desk.vote("n1", 9) is VoteResult.ACCEPT
     assert desk.state == HardState(9, "n1")
-    # Term and vote leave with the answer, to be on the disk before it.
+    # Term and vote leave with the reply, and must be on the disk before it.
     assert desk.last.hard_state == HardState(9, "n1")
     assert len(desk.last.answers) == 1
 
@@ -91,7 +91,7 @@ def test_whoever_hears_a_leader_tells_others_not_to_stand() -> None:
     assert desk.would_vote("n2", 2) is VoteResult.REJECT_ALREADY_HAS_LEADER
     desk.after(200)
     assert desk.would_vote("n2", 2) is VoteResult.ACCEPT
-    # Nothing was promised by that.
+    # A pre-vote is no promise.
     assert desk.state == HardState(1, None)
 
 
@@ -114,7 +114,7 @@ def test_a_candidate_asks_first_then_in_earnest() -> None:
     vote = desk.sent(VoteRequest, "n1")[-1]
     desk.reply(vote, VoteResponse(vote_result=VoteResult.ACCEPT, term=4))
     assert desk.member.standing.role is NodeRole.LEADER
-    # The term is opened by an entry of its own.
+    # An entry opens the term.
     assert desk.log.end_term == 4
 
 
@@ -154,7 +154,7 @@ def test_a_larger_term_among_the_answers_is_taken() -> None:
     refused = VoteResponse(vote_result=VoteResult.REJECT_EXPIRED_VOTE_TERM, term=17)
     desk.reply(desk.sent(VoteRequest, "n1")[-1], refused)
     assert desk.state == HardState(17, None)
-    # A vote that comes too late elects nobody.
+    # A late vote has no effect.
     desk.reply(desk.sent(VoteRequest, "n2")[-1], VoteResponse(vote_result=VoteResult.ACCEPT, term=4))
     assert desk.member.standing.role is NodeRole.CANDIDATE
 
@@ -208,7 +208,7 @@ def test_an_impaired_node_is_sound_when_it_has_what_its_leader_had_when_it_was_h
     source = log_of(1, 1, 1, 2, 2)
     desk = Desk(log_of(1), state=HardState(1, None), impaired=True)
     assert desk.stretch(source, -1, 3, term=2, commit=2).code == Code.SUCCESS
-    assert desk.member.impaired  # what is committed so far are entries of an older term
+    assert desk.member.impaired  # only entries of an older term are committed so far
     desk.stretch(source, 2, 1, term=2, commit=3)
     assert desk.member.impaired
     desk.stretch(source, 3, 1, term=2, commit=3)
@@ -303,7 +303,7 @@ def test_apaches_leader_of_an_older_term_is_led_to_a_new_election_now_and_then()
     desk.after(6100, 100)
     desk.beat("n1", 4)
     assert len(desk.sent(HeartBeatRequest)) == 2
-    # One of ours steps down by the answer alone.
+    # Our nodes step down on the reply alone.
     desk.ask(HeartBeatRequest(leader_id="n2", term=4, tianzhou=1))
     assert len(desk.sent(HeartBeatRequest, "n2")) == 0
 

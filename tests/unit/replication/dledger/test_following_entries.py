@@ -1,4 +1,4 @@
-"""What a follower takes of a leader's log, from leaders of both kinds (broker.md §19.6, docs/adr/0015)."""
+"""A follower's acceptance of a leader's entries, from leaders of both kinds (broker.md §19.6, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_stretches_fill_an_empty_log_and_say_how_far_it_is() -> None:
     assert (answer.code, answer.index, answer.end_index) == (Code.SUCCESS, 2, 2)
     assert desk.member.committed.index == 1
     assert desk.member.committed.position == source.end_of(1)
-    # Nothing is committed that is not there.
+    # Only existing entries are committed.
     desk.stretch(source, 2, 1, term=2, commit=1000)
     assert desk.member.committed.index == 3
     assert same(desk, source)
@@ -101,7 +101,7 @@ def test_entries_that_cannot_be_are_refused_and_change_nothing() -> None:
         )  # fmt: skip
         assert desk.ask(request).code == Code.UNEXPECTED_ARGUMENT
     assert desk.log.end_index == -1
-    # An entry of a term above its leader's, or at another place than it would have here.
+    # An entry of a term above its leader's, or at another position than here.
     assert desk.stretch(log_of(5), -1, 1, term=1).code == Code.INCONSISTENT_STATE
     desk.stretch(source, -1, 1, term=1)
     elsewhere = log_of(1, 1, body=b"another body, so that what is behind it stands elsewhere")
@@ -125,7 +125,7 @@ def test_answers_for_entries_wait_for_the_disk_where_that_is_asked_for() -> None
     desk.member.synced(1, desk.now_ms)
     desk.carry_out()
     assert [answer.code for answer in desk.answers] == [Code.SUCCESS, Code.SUCCESS]
-    # What is cut before that, or of a leadership that ended, is not acknowledged.
+    # An entry that is cut before that, or whose leadership ended, is not acknowledged.
     desk.stretch(source, 1, 1, term=1)
     desk.beat("n2", 2)
     assert [answer.code for answer in desk.answers] == [Code.TERM_CHANGED, Code.SUCCESS]
@@ -138,7 +138,7 @@ def test_dledgers_leader_compares_cuts_and_appends() -> None:
     answer = desk.push(COMPARE, [source.entry(3)], term=3)
     assert (answer.code, answer.index, answer.begin_index, answer.end_index) == (Code.INCONSISTENT_STATE, 3, 0, 3)
     assert desk.push(COMPARE, [source.entry(1)], term=3).code == Code.SUCCESS
-    # Something stands behind what was compared; only the leader may decide what becomes of it.
+    # An entry follows the compared one; only the leader may decide about it.
     assert desk.push(APPEND, [source.entry(2)], term=3).code == Code.INCONSISTENT_STATE
     answer = desk.push(TRUNCATE, [source.entry(1)], term=3)
     assert (answer.code, answer.end_index) == (Code.SUCCESS, 1)
@@ -262,7 +262,7 @@ def test_a_record_that_is_not_whole_is_not_taken() -> None:
 
 
 def torn(source: MemoryLog, *indexes: int) -> MemoryLog:
-    """A log in which the disk has parts of some entries only."""
+    """Return a log for which the disk has only parts of some entries."""
     log = MemoryLog(source.raw)
     for index in indexes:
         log.raw[index] = log.raw[index][:HEADER_SIZE] + bytes(len(log.raw[index]) - HEADER_SIZE)
@@ -315,7 +315,7 @@ def test_entries_in_doubt_are_cut_off_and_come_again_from_one_of_apaches_leaders
 def test_entries_that_apaches_leader_committed_with_a_lost_log_are_wanted_before_the_node_counts_again() -> None:
     source = log_of(1, 1, 1, 1, 1, 1)
     desk = Desk(MemoryLog(source.raw[:3]), state=HardState(1, None), impaired=True, doubted_from=3)
-    # An earlier answer led the leader's comparison down to this entry; the leader has more, and counted them.
+    # An earlier reply lowered the leader's comparison to this entry; the leader has more entries, and counted them.
     assert desk.push(COMPARE, [source.entry(2)], term=1, commit=5).code == Code.SUCCESS
     assert desk.member.impaired
     assert desk.push(APPEND, source.raw[3:5], term=1, commit=5).code == Code.SUCCESS
@@ -326,7 +326,7 @@ def test_entries_that_apaches_leader_committed_with_a_lost_log_are_wanted_before
 
 def test_a_committed_entry_of_a_later_term_before_the_first_one_of_apaches_leader_halts_a_node() -> None:
     source = log_of(1, 1, 1, 1, 1, 6)
-    source.expire(3)  # the leader has nothing left of the indexes at which the logs differ
+    source.expire(3)  # the leader has dropped all indexes at which the logs differ
     desk = Desk(log_of(1, 1, 4, 4), state=HardState(6, None), impaired=True, doubted_from=3, committed_index=2)
     assert desk.push(COMPARE, [source.entry(5)], term=6, commit=5).code == Code.INCONSISTENT_STATE
     assert desk.push(TRUNCATE, [source.entry(3)], term=6, commit=5).code == Code.INCONSISTENT_STATE

@@ -1,4 +1,4 @@
-"""A member and logs of another group, or of another life of its group (docs/adr/0024)."""
+"""A member and logs of another group, or of a diverged history of its group (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOLLOWS_NOT = "follows no further"
 
 
 def group_log(*terms_of: int, group_id: str = OWN, seed: int = 1, body: bytes = b"x") -> MemoryLog:
-    """A log whose terms begin with opening records; logs of two seeds have entries of the same sizes."""
+    """Return a log whose terms begin with opening records; logs of two seeds have entries of the same sizes."""
     log, rng = MemoryLog(), Random(seed)
     for number, term in enumerate(terms_of):
         if term > log.end_term:
@@ -49,7 +49,7 @@ def stretch(
     desk: Desk, source: MemoryLog, previous: int, count: int, *, commit: int = -1, group_id: str | None = OWN,
     looks: bool = True,
 ) -> Any:  # fmt: skip
-    """Send what the leader n1 with a log would send; `looks` says whether it looks for the last equal entry."""
+    """Send the request of the leader n1 with a log; `looks` means that it searches the last equal entry."""
     request = StretchRequest(
         leader_id="n1", term=source.end_term, commit_index=commit, count=count, end_index=source.end_index,
         entries=b"".join(source.entry(previous + 1 + n) for n in range(count)), previous_index=previous,
@@ -62,7 +62,7 @@ def stretch(
 
 
 def vote_of(desk: Desk, source: MemoryLog, group_id: str | None, kind: type[VoteRequest] = VoteRequest) -> Any:
-    """Ask for a vote as the candidate n1 with a log would."""
+    """Request a vote as the candidate n1 with a log."""
     return desk.ask(
         kind(
             leader_id="n1", term=source.end_term + 5, ledger_end_index=source.end_index, group_id=group_id,
@@ -95,7 +95,7 @@ def test_a_member_adopts_the_identity_of_the_leader_once_an_entry_of_its_term_is
     source, desk = group_log(1, 1, 2, 2), Desk()
     stretch(desk, source, -1, 4)
     assert desk.member.group_id == ""
-    # The log may end before entries that are committed: the vote of the member counts as that of an empty one.
+    # The log may end before committed entries, so the member's vote counts like that of an empty log.
     stretch(desk, source, 3, 0, commit=1)
     assert desk.keep == Keep(OWN, joining=True)
     assert vote_of(desk, source, OWN, PreVoteRequest).group_id is None
@@ -122,7 +122,7 @@ def test_other_committed_entries_of_the_same_terms_and_sizes_stop_a_member(ident
     assert (desk.log.raw, desk.member.committed.index) == (before, 3)
     assert FOLLOWS_NOT in desk.member.halted
     assert "entry 3" in desk.member.halted
-    # It counts for nothing: no heart-beat, no vote, no candidacy; a restart does not change that.
+    # The folder has no rights: no heart-beat, no vote, no candidacy; a restart does not change that.
     assert desk.beat("n1", 9) != Code.SUCCESS
     again = Desk(other, state=desk.state, committed_index=3, group_id=identity, halted=desk.keep.halted)
     assert vote_of(again, source, OWN).vote_result is VoteResult.UNKNOWN
@@ -158,7 +158,7 @@ def test_a_member_that_started_anew_asks_for_the_content_before_it_acknowledges(
     desk = Desk(group_log(1, 1, 1, seed=2), state=HardState(1, None))
     answer = stretch(desk, source, 2, 1, looks=False)
     assert (answer.code, desk.log.end_index) == (Code.INCONSISTENT_STATE, 2)
-    # An older version of ours shows no content, and is followed by index and term as before.
+    # An older version of ours sends no content, and is followed by index and term.
     assert stretch(Desk(MemoryLog(source.raw[:3])), source, 2, 1, looks=False, group_id=None).code == Code.SUCCESS
 
 
@@ -188,7 +188,7 @@ def test_requests_of_another_identity_count_for_nothing_and_both_are_named_once(
 def test_a_longer_log_without_an_identity_gets_no_vote_of_a_member_with_one() -> None:
     desk = Desk(group_log(1, 1), state=HardState(1, None), group_id=OWN)
     assert vote_of(desk, log_of(1, 1, 1, 3), None).vote_result is VoteResult.UNKNOWN
-    # Nodes of Apache's and older versions name no identity either, and are members as before.
+    # Apache's nodes and older versions send no identity either, and are ordinary members.
     assert desk.vote("n2", 2, 3, 3) is VoteResult.ACCEPT
 
 
@@ -219,13 +219,13 @@ def test_a_member_with_another_identity_than_the_leader_follows_no_further_until
     own = HeartBeatRequest(leader_id="n2", term=4, group_id=OTHER, tianzhou=IDENTIFYING)
     assert desk.ask(own).code == Code.SUCCESS
     assert desk.member.halted == ""
-    # While it follows its own group, a stranger cannot stop it.
+    # While it follows its own group, a foreign node cannot stop it.
     assert desk.ask(beat).code == Code.UNKNOWN_GROUP
     assert desk.member.halted == ""
 
 
 def stood(desk: Desk) -> list[Any]:
-    """Requests for votes that the member has sent since it was asked last."""
+    """Return the vote requests of the member since the last call."""
     desk.sends.clear()
     desk.after(3000)
     return [send for send in desk.sends if isinstance(send.request, VoteRequest)]
@@ -332,7 +332,7 @@ def test_a_running_group_goes_on_without_a_member_that_got_another_folder(life: 
     pass_time(3000)
     assert FOLLOWS_NOT in victim.member.halted
     assert victim.log.raw == before
-    # The others elect among themselves, and never the member with the other folder.
+    # The others elect each other, and never the member with the replaced folder.
     leader = next(node for node in others if node.role is NodeRole.LEADER)
     leader.crash(power=False)
     pass_time(2000)

@@ -1,4 +1,4 @@
-"""Groups whose messages are lost and overtake each other, whose nodes lose power (docs/reference/simulation.md)."""
+"""Groups with lost and reordered messages, and nodes that lose power (docs/reference/simulation.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seeds import seeds
 
 @pytest.mark.parametrize("seed", seeds(2 * len(KINDS), 10 * len(KINDS)))
 def test_nothing_that_was_acknowledged_is_lost_whatever_happens(seed: int) -> None:
-    # What may not happen raises `Broken`; that enough happens is looked at below.
+    # A violation raises `Broken`; the test below checks that enough events happen.
     story(seed).run()
 
 

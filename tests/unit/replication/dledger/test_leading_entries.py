@@ -1,4 +1,4 @@
-"""How a leader gives its followers the log, and hands leadership over (broker.md §19.6, §19.7, docs/adr/0015)."""
+"""A leader's replication of its log, and its transfer of leadership (broker.md §19.6, §19.7, docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from tianzhou.wire.codes import DLedgerResponseCode as Code
 
 
 def leader(*terms: int, ours: bool = True, **others: Any) -> Desk:
-    """A leader of term 4 whose log had entries before."""
+    """Return a leader of term 4 with existing entries."""
     desk = Desk(log_of(*terms), state=HardState(3, None), **others)
     desk.elect(ours=ours)
     return desk
 
 
 def pushed(desk: Desk, peer: str = "n1") -> tuple[PushType, int]:
-    """What was pushed last: what for, and up to which entry."""
+    """Return the type and last entry of the last push."""
     request = desk.sent(PushRequest, peer)[-1].request
     return request.type, request.entries[-1].index if request.entries else -1
 
 
 def answer(desk: Desk, peer: str = "n1", code: Code = Code.SUCCESS, begin: int = 0, end: int = -1) -> None:
-    """The follower answers the last push."""
+    """Send the follower's reply to the last push."""
     desk.reply(desk.sent(PushRequest, peer)[-1], PushResponse(code=int(code), begin_index=begin, end_index=end))
 
 
 def took(desk: Desk, peer: str = "n1") -> None:
-    """A follower of ours takes everything it is sent."""
+    """Let a follower of ours accept every entry."""
     for _ in range(10):
         sends = desk.sent(StretchRequest, peer)
         for send in sends:
@@ -325,7 +325,7 @@ def test_a_preferred_leader_gets_the_leadership_when_it_can() -> None:
     desk = leader(1, preferred_leaders=("n2", "n8"), timings=quick(max_leadership_transfer_wait_index=2))
     took(desk, "n1")
     desk.after(1100)
-    assert not desk.sent(TransferRequest)  # it is two entries behind, for all that is known
+    assert not desk.sent(TransferRequest)  # as far as it is known, two entries behind
     took(desk, "n2")
     desk.after(1100)
     assert [send.peer for send in desk.sent(TransferRequest)] == ["n2"]

@@ -1,4 +1,4 @@
-"""A leader that shall not lead any more hands its leadership over, to Apache's nodes too (broker.md §19.7)."""
+"""A leader that must step down transfers its leadership, also to Apache's nodes (broker.md §19.7)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unfit(desk: Desk, why: str = "this broker is being stopped") -> None:
 
 
 def orders(desk: Desk) -> list[str]:
-    """Return the ids of the nodes that were asked to take leadership over."""
+    """Return the ids of the nodes that were asked to take the leadership."""
     return [send.peer for send in desk.sent(TransferRequest)]
 
 
@@ -136,7 +136,7 @@ def test_entries_still_go_to_followers_while_the_lead_is_handed_over() -> None:
 @pytest.mark.parametrize("seed", seeds(2, 6))
 @pytest.mark.parametrize("successor", ["ours", "ours-or-apaches", "apaches"])
 def test_another_node_leads_within_a_second_under_load(seed: int, successor: str) -> None:
-    """With DLedger's own times, whichever kinds the others are of; nothing that was acknowledged is lost."""
+    """With DLedger's own times, in groups of any kind; no acknowledged entry is lost."""
     group = LoadedGroup(Random(seed), apache=successor != "ours", slowest_ms=10)
     group.network.run_until(12_000)
     old = group.leader()

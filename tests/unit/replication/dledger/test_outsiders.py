@@ -1,4 +1,4 @@
-"""A node does not lead beside members of its group that its own list does not name (docs/adr/0024)."""
+"""A node does not lead while members of its group live that its own list does not name (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALONE = {"group": "g", "self_id": "n0", "members": {"n0"}}
 
 
 def beats(desk: Desk, sender: str, count: int = 3) -> None:
-    """A leader that has this node in its list speaks to it every two seconds."""
+    """Send the heart-beats of a leader that has this node in its list, one every two seconds."""
     for _ in range(count):
         desk.ask(HeartBeatRequest(leader_id=sender, local_id=sender, term=9))
         desk.after(2000)

@@ -1,4 +1,4 @@
-"""Columns of lake tables: the table decides, columns may be null, and names are compared as Spark compares them."""
+"""Columns of lake tables: the table decides, columns may be null, and names are compared like in Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_whole_table_decides_and_not_the_last_files(options):
 
 
 def test_a_literal_column_does_not_become_not_null(options):
-    """Spark says of `lit('v2')` that it is never null."""
+    """Spark declares `lit('v2')` as never null."""
     literal = pa.field("b", pa.struct([pa.field("c", pa.list_(pa.field("element", pa.string(), False)), False)]), False)
     appended(options, A, {"a": 1})
     table = appended(options, A.append(literal), {"a": 2, "b": {"c": ["v2"]}}, mergeSchema="true")
@@ -60,7 +60,7 @@ def test_a_literal_column_does_not_become_not_null(options):
     kind = table.schema().field("b").type
     assert (table.schema().field("b").nullable, kind.field(0).nullable) == (True, True)
     assert kind.field(0).type.value_field.nullable
-    # Rows without the column, with null, and with null at a depth are taken.
+    # Rows without the column, with null, and with a nested null are accepted.
     appended(options, A, {"a": 3})
     plain = pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.list_(pa.string()))]))])
     table = appended(options, plain, {"a": 4, "b": None}, {"a": 5, "b": {"c": None}}, {"a": 6, "b": {"c": [None]}})

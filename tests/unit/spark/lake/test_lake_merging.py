@@ -1,4 +1,4 @@
-"""Changes merged into a Delta table, without Spark: once, the last one of each row, whatever is done again."""
+"""Changes merged into a Delta table, without Spark: once, with the last change of each row, for any repetition."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = pa.schema(
 
 
 def changes(*some):
-    """Changes of (key, position, name), without a name a deletion."""
+    """Return changes of (key, position, name); without a name, a deletion."""
     rows = [
         {
             "_key": f'{{"id":{key}}}',
@@ -71,10 +71,10 @@ def test_the_latest_change_of_each_row_counts(path):
     assert rows(path) == []
     assert table.merge(changes((1, 1, "tea"), (2, 2, "milk"), (3, 3, "bread"), (9, 4, None)), Batch("q", 0), NOW)
     assert rows(path) == [(1, "tea"), (2, "milk"), (3, "bread")]
-    # A new name, an older change, a deletion, and a row that comes.
+    # A new name, an older change, a deletion, and a new row.
     assert table.merge(changes((1, 10, "coffee"), (2, 1, "older"), (3, 11, None), (4, 12, "jam")), Batch("q", 1), NOW)
     assert rows(path) == [(1, "coffee"), (2, "milk"), (4, "jam")]
-    # What was deleted is not brought back by older changes, but by later ones; older deletions delete nothing.
+    # Older changes do not restore a deleted row, later ones do; older deletions have no effect.
     again = MergedDelta(path, COLUMNS)
     assert again.merge(changes((3, 3, "bread"), (9, 2, "never"), (1, 5, None)), Batch("q", 2), NOW)
     assert rows(path) == [(1, "coffee"), (2, "milk"), (4, "jam")]
@@ -91,7 +91,7 @@ def test_a_batch_is_merged_once(path):
     assert not table.merge(changes((2, 3, "other")), Batch("q", 0), NOW)
     assert deltalake.DeltaTable(path).version() == version
     assert deltalake.DeltaTable(path).transaction_version("q") == 1
-    # Another query's batches are its own, and what it has from the beginning on changes nothing.
+    # Another query has its own batches, and its old changes have no effect.
     assert table.merge(changes((1, 1, "tea")), Batch("other", 0), NOW)
     assert table.merge(changes((1, 2, "milk"), (2, 3, "jam")), Batch("other", 1), NOW)
     assert rows(path) == [(1, "milk"), (2, "jam")]
@@ -123,7 +123,7 @@ def test_a_batch_that_broke_off_is_merged_by_the_next_run(path, monkeypatch, pla
 
 
 def test_any_order_and_any_repetition_make_the_same_table(path):
-    """Batches cut anyhow of changes that are repeated anyhow: each key ends where its last change left it."""
+    """Any split into batches, with any repetition: each key ends in the state of its last change."""
     chance = random.Random(4)
     every = [(chance.randrange(8), position, chance.choice([None, f"v{position}"])) for position in range(60)]
     stream = [*every, *chance.sample(every, 40)]
@@ -135,7 +135,7 @@ def test_any_order_and_any_repetition_make_the_same_table(path):
         number += 1
     last = {key: name for key, _, name in every}
     assert rows(path) == sorted((key, name) for key, name in last.items() if name is not None)
-    # Small files are merged, and the deleted keys are out of its way and of vacuum's.
+    # Small files are merged, and the record of deleted keys is protected from both this and vacuum.
     assert compact(path) >= 0
     deltalake.DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert rows(path) == sorted((key, name) for key, name in last.items() if name is not None)
@@ -188,12 +188,12 @@ def test_old_files_and_old_deletions_go_after_the_retention(path):
     assert sorted(marks) == [f'{{"id":{100 + number}}}' for number in range(2, 6)]
     for where in (path, f"{path}/{DELETED_KEYS}"):
         assert len(deltalake.DeltaTable(where).file_uris()) == 1
-    # The replaced files are a moment old, so they stay for readers of older versions.
+    # The replaced files are new, so they stay for readers of older versions.
     assert len(list(Path(path).glob("*.parquet"))) > 1
     table.maintain(0 * day, NOW + 9 * day)
     assert len(list(Path(path).glob("*.parquet"))) == 1
     assert rows(path) == [(number, "tea") for number in range(6)]
-    # A repeated change of a row whose deletion is forgotten brings the row back, until its deletion is repeated, too.
+    # A repeated change of a row whose deletion is forgotten restores the row, until its deletion is repeated, too.
     table.merge(changes((100, 0, "late")), Batch("q", 6), NOW)
     assert len(rows(path)) == 7
     table.merge(changes((100, 1, None)), Batch("q", 7), NOW)

@@ -1,4 +1,4 @@
-"""Partitioned lake tables without Spark: rows come back equal, also through the readers of the libraries."""
+"""Partitioned lake tables without Spark: rows are read back equal, also by the readers of the libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tianzhou.spark.lake.tables import Batch, LakeError
 
 
 def everything(table):
-    """All rows of a table, in their order."""
+    """Return all rows of a table, in order."""
     return sorted(table.read(SCHEMA), key=lambda one: one["id"])
 
 
@@ -30,7 +30,7 @@ def test_rows_come_back_as_they_were_whatever_they_are_divided_by(options, by):
     assert len(files) == len({tuple(row(n)[column] for column in by) for n in range(60)})
     assert table.commit(files, Batch("query", 0), False)
     assert everything(table) == [row(n) for n in range(60)]
-    # Whoever comes later need not say how the table is partitioned.
+    # Later writers need not specify the partitioning of the table.
     later = prepared(options)
     assert later.commit(later.written(rows(60, 60)), Batch("query", 1), False)
     assert not later.commit(later.written(rows(60, 60)), Batch("query", 1), False)
@@ -58,7 +58,7 @@ def test_iceberg_divides_by_times(tmp_path):
         assert everything(table) == [row(n) for n in range(50)]
         found = iceberg_table(options)
         assert [str(field.transform) for field in found.spec().fields] == [transform, "identity"]
-        # Iceberg's own reader passes over the files of other partitions, and finds what it looks for.
+        # Iceberg's own reader skips the files of other partitions, and finds the rows.
         day = found.scan(row_filter="at >= '1970-01-01T00:00:00+00:00' and at < '1970-01-01T01:00:00+00:00'")
         assert sorted(day.to_arrow().column("id").to_pylist()) == [3, 4]
         if transform == "hour":

@@ -1,6 +1,6 @@
 """Random columns, rows and partition values through writes, evolutions, overwrites and compactions of lake tables.
 
-The rows come back equal through our reader, through the library of the format, and (unpartitioned) through DuckDB.
+The rows are read back equal through our reader, through the library of the format, and (unpartitioned) through DuckDB.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PLAIN = [
     (pa.timestamp("us", "UTC"), MOMENTS.map(lambda moment: moment.replace(tzinfo=dt.UTC))),
     (pa.timestamp("us"), MOMENTS),
 ]
-"""Types that Spark's Parquet writer and both formats take, and their values."""
+"""Types that Spark's Parquet writer and both formats support, and their values."""
 
 
 def optional(field, values):
@@ -57,7 +57,7 @@ def optional(field, values):
 
 @st.composite
 def kinds(draw, depth=2):
-    """A type, and the strategy of its values."""
+    """Draw a type, and the strategy of its values."""
     what = draw(st.sampled_from(["plain", "plain", "list", "map", "struct"] if depth else ["plain"]))
     if what == "plain":
         return draw(st.sampled_from(PLAIN))
@@ -79,7 +79,7 @@ def kinds(draw, depth=2):
 
 @st.composite
 def fields(draw, taken=()):
-    """Columns, and the strategy of the values of each."""
+    """Draw columns, and the strategy of the values of each."""
     names = draw(st.lists(NAMES.filter(lambda n: n.lower() not in taken), min_size=1, max_size=3, unique_by=str.lower))
     found = {}
     for name in names:
@@ -90,12 +90,12 @@ def fields(draw, taken=()):
 
 
 def takes(kind, found):
-    """Whether a format takes columns; Delta has no times without a zone inside maps (see test_lake_columns)."""
+    """Whether a format supports columns; Delta has no times without a zone inside maps (see test_lake_columns)."""
     return kind != "delta" or not any(has_local_times_in_map(field.type) for field, _ in found.values())
 
 
 def drawn(data, columns, by):
-    """A batch of random rows."""
+    """Draw a batch of random rows."""
     schema = pa.schema([field for field, _ in columns.values()])
     row = st.fixed_dictionaries({name: values for name, (_, values) in columns.items()})
     rows = data.draw(st.lists(row, max_size=4))
@@ -105,7 +105,7 @@ def drawn(data, columns, by):
 
 
 def comparable(value: Any) -> Any:
-    """A value without the difference between the lists and dictionaries that readers have maps in."""
+    """Return a value without the difference between the lists and dictionaries that readers use for maps."""
     if isinstance(value, dict):
         return sorted((key, comparable(one)) for key, one in value.items())
     if isinstance(value, list | tuple):
@@ -116,20 +116,20 @@ def comparable(value: Any) -> Any:
 
 
 def without_empty(rows):
-    """Rows with null for empty lists and maps, because pyiceberg 0.12 takes one for the other around structs."""
+    """Return the rows with null for empty lists and maps, because pyiceberg 0.12 confuses the two around structs."""
     if isinstance(rows, dict):
         return {key: without_empty(one) for key, one in rows.items()}
     return ([without_empty(one) for one in rows] or None) if isinstance(rows, list | tuple) else rows
 
 
 def swapped(name):
-    """A name in other case, which Spark takes for the same."""
+    """Return a name in another case, which Spark treats as equal."""
     other = name.swapcase()
     return other if other.lower() == name.lower() else name
 
 
 def counted(rows, names):
-    """Rows under names in lower case, counted; columns that a row lacks are null."""
+    """Return the counts of rows under names in lower case; columns that a row lacks are null."""
     lower = [{name.lower(): value for name, value in row.items()} for row in rows]
     return Counter(repr([comparable(row.get(name.lower())) for name in names]) for row in lower)
 
@@ -189,7 +189,7 @@ def story(kind, data):
             assert counted(by_duckdb(table), names) == counted(model, names)
 
 
-# To shrink an example takes minutes, and the examples are short.
+# Shrinking an example takes minutes, and the examples are short.
 @settings(costly(0.25), phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck))
 @given(st.data())
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

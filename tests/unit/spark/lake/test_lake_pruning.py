@@ -1,4 +1,4 @@
-"""The files that the conditions of a query leave, without Spark: never too few, and no more than needed."""
+"""The files that a query's conditions leave, without Spark: never too few, and no more than needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def table_of(options, by):
 
 
 def left(table, *conditions):
-    """The files that conditions leave."""
+    """Return the files that conditions leave."""
     return table.scan(conditions)
 
 
@@ -72,7 +72,7 @@ CONDITIONS = [
     ("done", EqualTo(("done",), True), lambda v: v),
     ("done", Not(EqualTo(("done",), True)), lambda v: not v),
 ]
-"""By which column a table is divided, a condition, and what it is of a value."""
+"""A partition column of a table, a condition, and its result for a value."""
 
 
 @pytest.mark.parametrize("by", ["queue", "item", "day", "done"])
@@ -95,7 +95,7 @@ def test_conditions_hold_together(options):
     assert len(left(table, *both)) == len(
         {one["queue"] for one in ROWS if one["day"] == FIRST and (one["queue"] or 0) > 1}
     )
-    # What is written later, into the same partitions and without saying so, is left out as well.
+    # Later files in the same partitions, without a stated partitioning, are pruned as well.
     assert left(table, IsNull(("queue",)), IsNull(("day",))) == []
 
 
@@ -117,7 +117,7 @@ def test_conditions_hold_together(options):
 def test_other_conditions_leave_no_file_out(options, condition):
     table = table_of(options, "queue")
     whole, some = table.read(SCHEMA), table.read(SCHEMA, left(table, condition))
-    # A comparison with a value of another type says only that null is not selected.
+    # A comparison with a value of another type only excludes null.
     assert {one["queue"] for one in whole if one not in some} <= {None}
 
 
@@ -149,9 +149,9 @@ def test_iceberg_leaves_out_by_times_and_by_former_partitions(tmp_path):
         assert len(left(table, *one_hour)) < every
         if transform == "hour":
             assert len(left(table, *one_hour)) == 1
-    # A time without a zone is another one: it leaves nothing out.
+    # A time without a zone is another type, so it prunes nothing.
     assert len(left(table, EqualTo(("at",), BEGIN.replace(tzinfo=None)))) == every
-    # Partitions that the table has got since, and files from before.
+    # Partitions that the table got later, and files from before.
     with iceberg_table({**options, "table": "lake.hour"}).update_spec() as update:
         update.add_identity("queue")
     more = prepared({**options, "table": "lake.hour"})
@@ -173,7 +173,7 @@ def test_conditions_without_an_exact_counterpart_leave_no_file_out(options):
     whole = len(table.scan())
     for doubtful in (Other(), Not(Other()), StringEndsWith(("item",), "b"), StringContains(("item",), "b")):
         assert len(left(table, doubtful)) == whole
-    # As in SQL, null is neither equal nor different, and NOT (x IN (…, NULL)) may keep more files than it must.
+    # Like in SQL, null is neither equal nor different, and NOT (x IN (…, NULL)) may keep more files than it must.
     known = {one["id"] for one in ROWS if one["queue"] is not None}
     for unequal in (Not(EqualTo(("queue",), 2)), Not(In(("queue",), (2, None)))):
         found = {one["id"] for one in table.read(SCHEMA, left(table, unequal))}

@@ -1,4 +1,4 @@
-"""Lake tables that somebody else made, of kinds that are not written or read here: refused by name, never misread."""
+"""Lake tables of other writers, of unsupported kinds: refused by name, never misread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = pa.RecordBatch.from_pylist([{"id": 1, "item": "tea"}, {"id": 2, "item": N
 
 @pytest.fixture
 def delta(tmp_path):
-    """Makes a Delta table as others do, and opens it as ours."""
+    """Return a function that creates a Delta table with foreign features and opens it with ours."""
     deltalake = pytest.importorskip("deltalake")
 
     def make(schema=SCHEMA, configuration=None, constraint=None):

@@ -1,4 +1,4 @@
-"""Writers, compactions, deletes, merges and overwrites at the same time: every row is there once, as a model has it."""
+"""Writers, compactions, deletes, merges and overwrites at the same time: every row exists once, like in a model."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_compaction_that_was_overtaken_by_an_append_counts(options, monkeypatc
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(30, marks=pytest.mark.slow)])
 def test_overwrites_leave_only_later_rows(options, rounds):
-    """Overwrites beside compactions and appends: rows of the last one are there, and no older row."""
+    """Overwrites during compactions and appends: rows of the last overwrite exist, and no older row."""
     prepared(options, lake_stress.SCHEMA)
 
     def overwrite() -> None:
@@ -133,7 +133,7 @@ def test_overwrites_leave_only_later_rows(options, rounds):
     rows = Table(options).read(lake_stress.SCHEMA)
     assert sorted(row["id"] for row in rows if row["value"] >= 0) == [(rounds - 1) * 10 + n for n in range(10)]
     later = [row["id"] for row in rows if row["value"] < 0]
-    # An overwrite removes all appends before it, so those that are left are the last ones.
+    # An overwrite removes all appends before it, so the remaining appends are the last ones.
     assert sorted(later) == [1_000_000 + n for n in range(rounds - len(later), rounds)]
 
 

@@ -21,7 +21,7 @@ MORE = pa.schema([("id", pa.int64()), ("item", pa.string())])
 
 
 def commit(options, number, schema=SCHEMA):
-    """One row, in a commit of its own."""
+    """Append one row, in a commit of its own."""
     table = prepared(options, schema, mergeSchema="true")
     row = pa.RecordBatch.from_pylist([{"id": number, "item": "tea"}], schema)
     table.commit(table.written(row), Batch(None, 0), False)
@@ -32,7 +32,7 @@ def ids(options, **asked):
 
 
 def snapshots(options):
-    """An Iceberg table's snapshots, the oldest first."""
+    """Return an Iceberg table's snapshots, the oldest first."""
     from pyiceberg.catalog import load_catalog
 
     where = {"uri": options["catalogUri"], "warehouse": options["warehouse"], "type": "sql"}
@@ -49,7 +49,7 @@ def test_a_version_of_a_delta_table(tmp_path):
     assert table_of(options).schema().names == ["id", "item"]
     long_ago, later = "2020-01-01", (dt.datetime.now(dt.UTC) + dt.timedelta(days=1)).isoformat()
     assert ids(options, timestampAsOf=later) == [1, 2]
-    assert ids(options, timestampAsOf=long_ago) == []  # the first version there is, which had no rows
+    assert ids(options, timestampAsOf=long_ago) == []  # the first version, which had no rows
     with pytest.raises(LakeError, match=r"versionAsOf=77: delta table .* has no such version, the newest is 3"):
         table_of(options, versionAsOf="77").scan()
 

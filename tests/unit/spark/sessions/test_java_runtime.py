@@ -1,4 +1,4 @@
-"""The Java that Spark gets: which one is chosen, and what the wrapper around it leaves out."""
+"""The Java for Spark: its choice, and the options that its wrapper removes."""
 
 import os
 import subprocess
@@ -143,7 +143,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_the_temporary_directory(t
 
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
-    """A temporary directory everybody can write to, and no cache."""
+    """Set up a temporary directory that every user can write to, and no cache."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -153,7 +153,7 @@ def shared(tmp_path, monkeypatch):
 
 
 def plant(home: Path, folder: Path) -> str:
-    """What another user lays where the wrapper will be looked for; returns the wrapper's name."""
+    """Plant another user's files at the future path of the wrapper; return the wrapper's name."""
     name = java_runtime.wrap(home, folder.parent / "elsewhere").name
     (folder / name / "bin").mkdir(parents=True)
     planted = folder / name / "bin" / "java"

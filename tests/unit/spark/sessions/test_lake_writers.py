@@ -1,4 +1,4 @@
-"""`.partitionBy()` of lake tables becomes the sink's option, and tables of Spark's catalog are refused with the way."""
+"""`.partitionBy()` of lake tables becomes the sink's option; tables of Spark's catalog are refused with a remedy."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tianzhou.spark.sessions.lake_writers import teach
 
 @pytest.fixture
 def writer():
-    """A writer as Spark has them, that notes what it is told; each call has a class of its own."""
+    """Return a writer with Spark's interface that records its calls; each call has its own class."""
 
     class Writer:
         def __init__(self):

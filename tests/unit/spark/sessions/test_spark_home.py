@@ -1,4 +1,4 @@
-"""Sessions of one machine get a SPARK_HOME without PySpark's archive where their processes do not need it."""
+"""Sessions of one machine get a SPARK_HOME without PySpark's archive, if their processes do not need it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.spark.sessions.spark_home import is_found_without, lay, without_ar
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A PySpark as it is installed."""
+    """Return an installed PySpark."""
     home = tmp_path / "site" / "pyspark"
     for part in (
         "bin/spark-submit",

@@ -1,4 +1,4 @@
-"""Spark Connect: how a server is named, and what is said when it is named wrongly or not there."""
+"""Spark Connect: server addresses, and the errors for a wrong or unreachable one."""
 
 import socket
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from tianzhou.spark.sessions.remote import Address, address, connect
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch):
-    """Other tests of the process may have a session."""
+    """Hide the session that other tests of the process may have."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the session profiles, what wins over them, and what processes get to know of Java and Python."""
+"""Settings of the session profiles, their precedence, and the environment of Java and Python processes."""
 
 import os
 import subprocess
@@ -114,7 +114,7 @@ def test_behind_a_workers_later_tasks_its_modules_are_not_looked_through_for_gar
 
 
 def test_garbage_of_later_tasks_is_still_found():
-    """In a process of its own: what is frozen stays so."""
+    """In a separate process, because frozen objects stay frozen."""
     program = (
         "import weakref; from tianzhou.spark.sessions.daemon import collecting_new\n"
         "class Ring: pass\n"

@@ -1,4 +1,4 @@
-"""A task reads its range once and in order, whatever the broker answers on the way."""
+"""A task reads its range once and in order, whatever the broker replies."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def offsets_of(rows):
     return [row["queueOffset"] for row in rows]
 
 
-# --- what an answer means
+# --- meaning of replies
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_the_next_pulls_are_under_way_while_rows_are_taken(queues):
     [(queue, asks)] = queues.sent_ahead
     assert queue == A
     next(chunks)
-    assert queues.rounds[taken] == asks  # what is pulled next was sent before
+    assert queues.rounds[taken] == asks  # the next pull was already sent
     queues.add(A, 12_000, tag="A")
     queues.sent_ahead.clear()
     assert read(queues, Span(A, 0, 24_000), tags="A")
-    assert queues.sent_ahead == []  # where a filter goes on is not known before
+    assert queues.sent_ahead == []  # the next offset after a filter is not known in advance
 
 
 def test_a_broker_that_gives_more_is_found_out(make_queues):
@@ -137,7 +137,7 @@ def test_holes_left_by_compaction_are_no_loss(queues):
     assert offsets_of(read(queues, Span(A, 0, 200))) == [*range(50), *range(120, 200)]
 
 
-# --- loss and trouble
+# --- loss and errors
 
 
 def test_messages_that_went_meanwhile_fail_the_read_with_their_range(queues):
@@ -214,7 +214,7 @@ def test_a_broker_that_stays_away_fails_the_read_in_the_end(queues, lost):
     assert 1.0 <= queues.now < 1.5
 
 
-# --- where positions lie
+# --- positions
 
 
 def test_positions_by_time_stay_within_the_queue(queues):

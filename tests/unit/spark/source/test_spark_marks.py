@@ -1,4 +1,4 @@
-"""Marks: a topic that was made again is found, and the time that all queues have reached is ahead of none."""
+"""Marks: a re-created topic is detected, and the watermark of all queues is ahead of none."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ LATER_MS = 1_000_000
 
 
 def made_new(spark: Any, count: int) -> None:
-    """Delete the topic and make it again with more recent messages."""
+    """Delete the topic and create it again with more recent messages."""
     spark.queues.delete("orders")
     for queue in (A, B):
         spark.queues.add(queue, count, at_ms=LATER_MS)
     spark.queues.now += 2
 
 
-# --- a topic that was deleted and made again
+# --- a topic that was deleted and created again
 
 
 def test_a_topic_made_again_with_more_messages_is_an_error_by_queue_and_offset(spark: Any) -> None:
@@ -169,7 +169,7 @@ def test_an_older_last_message_is_no_new_topic() -> None:
     assert [loss.queue for loss in made_again({A: 10}, marks, {A: 4}, {A: 501})] == [A]
 
 
-# --- the time that all queues have reached
+# --- the watermark of all queues
 
 
 def test_the_slowest_queue_says_how_far_all_have_come() -> None:
@@ -177,8 +177,8 @@ def test_the_slowest_queue_says_how_far_all_have_come() -> None:
     marks = {A: ReadMark(3, 400), B: ReadMark(9, 9000)}
     assert slowest(marks, {A: 4, B: 10}, bounds, None) == 400
     assert slowest(marks, {A: 10, B: 10}, bounds, None) == 9000  # both are read to their ends
-    assert slowest(marks, {A: 4, B: 10}, bounds, 700) == 700  # it never goes back
-    assert slowest({B: marks[B]}, {A: 0, B: 10}, bounds, None) is None  # nothing of A was read yet
+    assert slowest(marks, {A: 4, B: 10}, bounds, 700) == 700  # it never decreases
+    assert slowest({B: marks[B]}, {A: 0, B: 10}, bounds, None) is None  # no message of A was read yet
     assert slowest({}, {A: 0, B: 0}, bounds, 3) == 3
 
 
@@ -215,7 +215,7 @@ def test_a_batch_read_has_no_such_time(spark: Any) -> None:
 
 @given(st.data())
 def test_no_message_that_is_read_later_is_older(data: st.DataObject) -> None:
-    """Queues of any age, read by any shares, with brokers that go away and messages that come meanwhile."""
+    """Queues of any age, read in any shares, with brokers that stop and messages that arrive meanwhile."""
     queues = [MessageQueue("orders", "broker-a", number) for number in range(3)]
     stored = {queue: sorted(data.draw(st.lists(st.integers(0, 50), max_size=6))) for queue in queues}
     at = dict.fromkeys(queues, 0)
@@ -233,6 +233,6 @@ def test_no_message_that_is_read_later_is_older(data: st.DataObject) -> None:
         before, time = time, slowest(marks, at, bounds, time)
         assert before is None or (time is not None and time >= before)
         now = max((times[-1] for times in stored.values() if times), default=0)
-        for queue in queues:  # a broker's clock goes on, also of a queue that is empty
+        for queue in queues:  # a broker's clock advances, also for an empty queue
             if queue in bounds:
                 stored[queue] += sorted(data.draw(st.lists(st.integers(now, now + 20), max_size=3)))

@@ -1,4 +1,4 @@
-"""Offsets of a stream: their text, what new and shorter queues do to them, and how limits cut them."""
+"""Offsets of a stream: their text, the effect of new and shorter queues, and limits of a batch."""
 
 import json
 import pickle
@@ -54,7 +54,7 @@ def test_a_foreign_offset_is_refused(value):
         offsets.from_json(value)
 
 
-# --- where a batch begins
+# --- the start of a batch
 
 
 def test_a_new_queue_enters_at_its_first_offset():
@@ -75,7 +75,7 @@ def test_a_queue_shorter_than_what_was_read_is_a_loss_and_never_rewinds():
 
 
 def test_a_queue_of_which_a_late_slave_answers_keeps_its_position():
-    """The slave may end before what was read, and begin behind it: its master has these messages, and returns."""
+    """The slave may end before the read position, and begin after it: its master has these messages, and returns."""
     late = {A: SlaveBounds(20, 40), B: SlaveBounds(20, 40)}
     start, losses = offsets.begin({A: 50, B: 5}, late)
     assert (start, losses) == ({A: 50, B: 5}, [])
@@ -111,7 +111,7 @@ def test_a_data_loss_error_names_the_ranges_and_the_option_and_survives_pickling
     assert isinstance(error, OffsetOutOfRange)
 
 
-# --- how far it goes
+# --- the end of a batch
 
 
 @given(backlogs(), st.integers(1, 10**6))

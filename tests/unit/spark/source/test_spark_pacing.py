@@ -1,4 +1,4 @@
-"""A batch waits for more messages only as long as it may."""
+"""A batch waits for more messages only within its limit."""
 
 from tianzhou.spark.source.pacing import Pacing
 

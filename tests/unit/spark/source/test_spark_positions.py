@@ -1,4 +1,4 @@
-"""Start and end positions as options give them: by offset, by time, per queue or for all."""
+"""Start and end positions from options: by offset, by time, per queue or for all."""
 
 import json
 

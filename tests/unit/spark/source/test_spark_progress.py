@@ -1,4 +1,4 @@
-"""The lag a query reports is what was there and has not been read."""
+"""The lag that a query reports is the number of available messages that it has not read."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Conditions narrow what is read and never leave out a row they keep."""
+"""Pushed conditions narrow the read range and never drop a row that they select."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Which queues a query reads: topics, patterns or assigned queues, and the one way to say it."""
+"""The queues that a query reads: topics, patterns or assigned queues, with exactly one of these options."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""The source in batches without Spark: what it reads, how it splits work, conditions pushed down."""
+"""The source in batches without Spark: its rows, its split into tasks, conditions pushed down."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The options page says what the source does."""
+"""The options page agrees with the source."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The source as a stream without Spark: where it goes on, and what it says when messages are gone."""
+"""The source as a stream without Spark: where it resumes, and its errors about lost messages."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_a_first_batch_that_failed_loses_nothing_after_a_restart(spark):
     reader, start = spark.begun(startingOffsets="latest")
     spark.queues.add(A, 3)
     end = reader.latestOffset(start, ALL)
-    logged = through_json(end)  # Spark logs it; then the batch fails and the query is started again
+    logged = through_json(end)  # Spark logs the offset; then the batch fails and the query restarts
     spark.queues.add(A, 4)
     again = spark.stream(startingOffsets="latest")
     assert run(again, again.initialOffset(), logged) == [(0, 10), (0, 11), (0, 12)]
@@ -255,7 +255,7 @@ def test_a_queue_taken_away_after_it_was_read_is_no_loss(spark):
     assert reader.latestOffset(start, ALL) is start
     waited = spark.queues.now
     assert reader.latestOffset(start, ALL) is start
-    assert spark.queues.now - waited < 0.5  # it is not waited for again
+    assert spark.queues.now - waited < 0.5  # the source does not wait for it again
     spark.queues.unreadable = set()
     spark.queues.add(B, 1)
     spark.queues.now += 2
@@ -298,7 +298,7 @@ def test_a_micro_batch_waits_until_it_is_worth_it(spark):
     assert reader.latestOffset(start, limit) is start
     spark.queues.add(A, 3)
     assert reader.latestOffset(start, limit) is start
-    assert reader.reportLatestOffset()["end"]["orders@broker-a:0"] == 13  # the lag is shown meanwhile
+    assert reader.reportLatestOffset()["end"]["orders@broker-a:0"] == 13  # the lag is reported meanwhile
     spark.queues.add(B, 1)
     end = reader.latestOffset(start, limit)
     assert len(run(reader, start, end)) == 4
@@ -410,7 +410,7 @@ def test_a_light_queue_has_offsets_of_its_own(spark):
     light = MessageQueue("%LMQ%a", "broker-a", 0)
     spark.queues.add(light, 40)
     for offset, record in spark.queues.records[light].items():
-        # As brokers send them: what the main topic's queue says, and where else the record is.
+        # As brokers send them: the main topic's queue, and the further queues of the record.
         record.topic, record.queue_id, record.queue_offset = "orders", 1, 1000 - 3 * offset
         more = {"INNER_MULTI_DISPATCH": "%LMQ%b,%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": f"7,{offset}"}
         record.properties += encode_properties(more)

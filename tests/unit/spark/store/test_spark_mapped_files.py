@@ -1,4 +1,4 @@
-"""A process maps each file of a store once, and what it sees is what is there."""
+"""A process maps each file of a store once, and sees its current contents."""
 
 from __future__ import annotations
 

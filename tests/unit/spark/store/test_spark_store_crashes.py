@@ -1,4 +1,4 @@
-"""Files of a crashed store: what its queues lost is read from the log."""
+"""Files of a crashed store: units that its queues lost are read from the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_copy_of_a_crashed_store_has_what_no_queue_had_yet(store, tmp_path):
 
 
 def crashed(store: Store, tmp_path: Path, synced: dict[int, int], checkpoint: int | None = None) -> StoreFiles:
-    """A copy as after a power failure: how many units of some queues had reached the disk."""
+    """Return a copy like after a power failure; `synced` has the number of units of some queues on the disk."""
     copy = copied(store, tmp_path)
     for queue, count in synced.items():
         for path in copy.joinpath("consumequeue", TOPIC, str(queue)).iterdir():
@@ -46,7 +46,7 @@ def crashed(store: Store, tmp_path: Path, synced: dict[int, int], checkpoint: in
 
 
 def stamped(store: Store, times: dict[int, int]) -> None:
-    """Set the store times of records, by their places in the log."""
+    """Set the store times of records, by their positions in the log."""
     for position, time_ms in times.items():
         flip(store.root, position + 56, time_ms.to_bytes(8, "big"))
 

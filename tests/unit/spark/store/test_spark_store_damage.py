@@ -1,4 +1,4 @@
-"""A store's files read while they are damaged or deleted."""
+"""A store's files, read while they are damaged or deleted."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def test_log_files_deleted_under_the_reader(store):
         rows_of(fresh, span=(0, 2500))
     rows = rows_of(fresh, span=(0, 2500), fail_on_data_loss=False)
     assert offsets_of(rows) == list(range(limits.minimum, 2500))
-    # What is mapped already stays readable.
+    # Mapped files stay readable.
     assert bounds[queue].minimum == 0
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_log_files_deleted_while_a_reader_is_at_them(store, gone):
-    """The reader learns it from the first file it opens, when it has counted files already."""
-    store.add(300, body=b"long" * 500)  # several log files to one of the queue
+    """The reader notices it at the first file it opens, after it has listed the files."""
+    store.add(300, body=b"long" * 500)  # several log files for one queue file
     files = StoreFiles(store.root)
     wanted = rows_of(StoreFiles(store.root), columns="queueOffset LONG, physicalOffset LONG, msgId STRING")
     [queue] = files.bounds(files.queues([TOPIC]))
@@ -157,7 +157,7 @@ def test_a_copy_cut_off_in_the_log_ends_there(store, tmp_path):
 
 
 def test_units_of_other_records_are_not_believed(new_store):
-    """Queue files of one store beside the log of another."""
+    """Queue files of one store with the log of another."""
     store, other = new_store(), new_store()
     store.add(20)
     other.add(20, topic="payments")

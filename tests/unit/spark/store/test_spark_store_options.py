@@ -1,4 +1,4 @@
-"""Options of stores and lakes: what is refused, with the answers of `bad_input_rows`, and what is taken."""
+"""Options of stores and lakes: refused values, with the answers of `bad_input_rows`, and accepted values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a store's files: what is selected, while somebody writes on."""
+"""Rows of a store's files: selection of rows while a broker writes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_key_is_found_by_the_index_and_behind_it(store):
 
 
 def test_a_key_is_found_where_the_index_has_nothing(store):
-    """Of messages older than the first index file, and of an index with a file missing."""
+    """For messages older than the first index file, and for an index with a missing file."""
     for number in range(900):
         store.add(1, key=f"k{number % 100}", body=b"%d" % number)
     store.close()

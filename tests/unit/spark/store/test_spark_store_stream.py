@@ -1,4 +1,4 @@
-"""A stream over a store's files: broker names, deleted topics, a store that crashed."""
+"""A stream over a store's files: broker names, deleted topics, a crashed store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stream_of(root: Path, **more) -> StoreStreamReader:
 
 
 def next_batch(stream: StoreStreamReader, start: dict) -> tuple[dict, list[int]]:
-    """Where the next micro-batch ends, and the offsets of its rows."""
+    """Return the end of the next micro-batch, and the offsets of its rows."""
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
     found = [table for task in stream.partitions(start, end) for table in stream.read(task)]
     return end, sorted(offsets_of(row for table in found for row in table.to_pylist()))
@@ -64,7 +64,7 @@ def test_positions_under_two_names_are_those_of_one_queue(store):
 
 @pytest.fixture
 def soon(monkeypatch):
-    """What is missing counts as gone at once."""
+    """Treat missing files as deleted immediately."""
     monkeypatch.setattr(store_source, "GONE_AFTER_S", 0.0)
 
 

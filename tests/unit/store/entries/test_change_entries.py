@@ -1,4 +1,4 @@
-"""Change entries: in no queue, found again by followers in the order of the log, committed ones alone."""
+"""Change entries: in no queue, found by followers in the order of the log, only when committed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def changes_of(store: MessageStore) -> ChangeEntries:
 
 
 def found(store: MessageStore) -> list[bytes]:
-    """Return the bodies of all committed change entries that were found and not returned yet."""
+    """Return the bodies of all committed change entries that were not returned before."""
     bodies = []
     while (entry := changes_of(store).next()) is not None:
         bodies.append(entry.body)
@@ -52,7 +52,7 @@ def test_a_leader_keeps_messages_and_changes_apart(tmp_path: Path) -> None:
         assert scanned(store) == [(7, b"first"), (11, b"second")]
         assert [number_of(record) for record in read_queue(store)] == [0, 3, 6]
         assert store.dispatch_behind_bytes == 0
-        # What the leader appended is known to it.
+        # The leader already has the changes that it appended.
         assert found(store) == []
         assert changes_of(store).taken_upto() == 11
     report = check_store(StoreScan(tmp_path))
@@ -142,7 +142,7 @@ def test_changes_are_found_again_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_changes_in_a_term_that_no_leader_of_ours_opened_are_passed_over(tmp_path: Path) -> None:
-    """A broker of Apache's that leads stores what its clients send, also what looks like a change entry."""
+    """A leading broker of Apache's stores its clients' messages, also those that look like a change entry."""
     with opened(group_store(tmp_path / "leader")) as leader, opened(group_store(tmp_path / "follower")) as follower:
         lead(leader, 1)
         changes_of(leader).append(b"ours", 7)

@@ -1,4 +1,4 @@
-"""The entries of a DLedger store: what puts make of them, what a follower copies, what a change of role takes back."""
+"""Entries of a DLedger store: entries of puts, copies at a follower, and effects of a role change."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_consumers_see_committed_messages_only(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_one_entry_a_message_each_where_it_would_be_alone(tmp_path: Path) -> None:
-    """Other members place entry by entry: only what does not fit goes to the next segment."""
+    """Other members place entry by entry, so only the part that does not fit goes to the next segment."""
     with opened(group_store(tmp_path)) as store:
         lead(store, 1)
         entries = entries_of(store)

@@ -1,4 +1,4 @@
-"""Opening a DLedger store: after stops and crashes, with a torn end, with damage inside, without its index."""
+"""Opening a DLedger store after stops and crashes, with a torn end, with damage inside, without its index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMBER = "dledger-n0"
 
 
 def written(folder: Path, count: int = 40, *, committed: int | None = None) -> list[bytes]:
-    """Entries of a store that was stopped, the one that opens the term first."""
+    """Return the entries of a stopped store, beginning with the one that opens the term."""
     with opened(group_store(folder)) as store:
         lead(store, 1)
         fill(store, 0, count)
@@ -36,7 +36,7 @@ def units(folder: Path, count: int) -> bytes:
 
 
 def put(path: Path, position: int, byte: int) -> None:
-    """Change a byte of a file that is mostly a hole."""
+    """Change a byte of a sparse file."""
     with path.open("r+b") as file:
         file.seek(position)
         file.write(bytes([byte]))
@@ -85,7 +85,7 @@ def test_after_a_crash_of_the_process_nothing_is_lost(tmp_path: Path) -> None:
         assert not store.report.clean
         assert all_entries(store) == before
         assert entries.loss.lost == ""
-        # What queues had was committed, whatever the checkpoint says.
+        # Messages in queues were committed, whatever the checkpoint's value.
         assert entries.committed_index == 70
         assert sorted(numbers(store)) == list(range(70))
         commit(store)
@@ -104,7 +104,9 @@ def test_what_is_not_committed_is_in_no_queue_after_a_stop(tmp_path: Path) -> No
 
 
 def test_a_log_that_ends_anywhere_ends_with_its_last_whole_entry(tmp_path: Path) -> None:
-    """Each byte at which the last entries can have been torn; what the group acknowledged before is all there."""
+    """For each byte at which the last entries can be torn, all entries that the group acknowledged before are
+    present.
+    """
     before = written(tmp_path / "store", 12)
     ends = [sum(map(len, before[: count + 1])) for count in range(len(before))]
     data = tmp_path / "store" / MEMBER / "data" / f"{0:020d}"
@@ -241,8 +243,8 @@ async def test_old_segments_go_but_for_what_is_not_committed(tmp_path: Path) -> 
     [
         ("one", None, {}, False),  # its process died
         ("two", None, {}, True),
-        ("two", b"", {}, True),  # the marker's text is gone, too
-        ("two", b"4711", {}, False),  # Apache's broker had the folder since
+        ("two", b"", {}, True),  # the marker's text is missing, too
+        ("two", b"4711", {}, False),  # Apache's broker used the folder since
         ("two", None, {"flush_disk_type": "SYNC_FLUSH"}, False),
     ],
 )
@@ -264,14 +266,14 @@ def test_who_lost_its_power_may_have_lost_entries(
     kernel.write_text(f"{boot}\n")
     if abort is not None:
         (left / "abort").write_bytes(abort)
-    for _ in range(2):  # it is still so after a clean stop
+    for _ in range(2):  # it stays so after a clean stop
         with opened(group_store(left, **changes)) as store:
             assert ("lost its power" in entries_of(store).loss.lost) is impaired
 
 
 @pytest.fixture
 def power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
-    """Copies an open store as the next kernel finds it."""
+    """Return a function that copies an open store in the state after a power failure."""
     kernel = tmp_path / "boot_id"
     kernel.write_text("one\n")
     use_boot_id(monkeypatch, kernel)
@@ -285,7 +287,7 @@ def power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path
 
 
 def half_gone(folder: Path, raw: list[bytes], index: int) -> None:
-    """Let the second half of an entry not have reached the disk."""
+    """Remove the second half of an entry, as if it had not reached the disk."""
     at = sum(map(len, raw[:index])) + len(raw[index]) // 2
     with (folder / MEMBER / "data" / f"{0:020d}").open("r+b") as file:
         file.seek(at)
@@ -304,10 +306,10 @@ def test_what_was_synced_last_is_certain_the_rest_is_in_doubt(
     with opened(group_store(left)) as store:
         entries = entries_of(store)
         assert entries.loss.doubted_from == 9
-        # Nothing is shown that may not be what was written, until the group says so again.
+        # Entries that may be damaged are hidden until the group confirms them.
         assert entries.committed_index == 8
         assert sorted(numbers(store)) == list(range(8))
-    with opened(group_store(left)) as store:  # it is remembered after a clean stop
+    with opened(group_store(left)) as store:  # the store still knows it after a clean stop
         entries = entries_of(store)
         assert entries.loss.doubted_from == 9
         assert entries.committed_index == 8

@@ -1,4 +1,4 @@
-"""`currterm`, `checkpoint` and the note of what was lost."""
+"""`currterm`, `checkpoint` and the note of lost entries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_checkpoint_that_says_nothing(tmp_path: Path, text: str) -> None:
 
 def test_a_checkpoint(tmp_path: Path) -> None:
     assert EntryCheckpoint(tmp_path).read() == EntryMarks(-1, -1)
-    EntryCheckpoint(tmp_path).write(EntryMarks(12, 9))  # as DLedger's nodes write it
+    EntryCheckpoint(tmp_path).write(EntryMarks(12, 9))  # in the format of DLedger's nodes
     assert EntryCheckpoint(tmp_path).read() == EntryMarks(12, 9, None)
     EntryCheckpoint(tmp_path).write(EntryMarks(12, 9, -1))
     assert EntryCheckpoint(tmp_path).read() == EntryMarks(12, 9, -1)

@@ -1,4 +1,4 @@
-"""What commands on a stopped store make of a DLedger one."""
+"""Commands on a stopped DLedger store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of new directories reach the disk with the files in them, and thousands of files in one go."""
+"""Names of new directories reach the disk with their files, and thousands of files with one sync."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 8192
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What was synced: directories by path, `pages` of a file, `system` for a whole file system."""
+    """Yield the list of synced objects: directories by path, `pages` of a file, `system` for a whole file system."""
     calls: list[str] = []
     real = os.fsync
 
@@ -48,7 +48,7 @@ def test_a_queues_first_file_is_made_without_waiting_for_the_disk(tmp_path: Path
     assert set(synced[2:]) == {str(tmp_path), str(folder), str(folder / "T")}
     synced.clear()
     second.sync(0, 20)
-    assert synced == ["pages", str(folder / "T" / "1")]  # what is above has been seen to, for both
+    assert synced == ["pages", str(folder / "T" / "1")]  # the parents are already synced, for both
     synced.clear()
     second.sync(20, 40)
     assert synced == ["pages"]

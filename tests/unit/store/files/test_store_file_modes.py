@@ -1,4 +1,4 @@
-"""Who may read what a broker writes: its own user, unless `storeFileMode` says otherwise."""
+"""Read permissions of a broker's files: its own user, unless `storeFileMode` adds others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def usual_modes() -> Iterator[None]:
 
 
 def written(root: Path, **changes: object) -> dict[str, int]:
-    """The permissions of everything below the folder of a store that has been used."""
+    """Return the permissions of everything in the folder of a used store."""
     with opened(small_store(root, **changes)) as store:
         store.append(NewRecord("T", 0, b"x", b"KEYS\x01k\x02", keys="k"))
         for number in (1, 2):

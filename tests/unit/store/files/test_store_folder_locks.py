@@ -1,4 +1,4 @@
-"""Each folder of a store belongs to one store: its root, and every folder its log is in."""
+"""Each folder belongs to one store: its root, and every folder of its log."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_another_process_is_named_by_its_number(tmp_path: Path) -> None:
 def test_what_is_unlocked_is_free_although_a_child_has_its_descriptor(tmp_path: Path) -> None:
     folder, next_folder = StoreFolder(tmp_path / "a"), StoreFolder(tmp_path / "b")
     folder.lock_directories([tmp_path / "log"])
-    # What a child has between its fork and its first step.
+    # The descriptors of a child between its fork and its first step.
     copies = [os.dup(fd) for fd in folder._directories]
     folder.unlock()
     next_folder.lock_directories([tmp_path / "log"])

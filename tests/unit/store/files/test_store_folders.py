@@ -1,4 +1,4 @@
-"""Only folders of topics are made and removed, below the root, whatever a topic is called."""
+"""The store creates and removes only folders of topics, in its root, for any topic name."""
 
 from __future__ import annotations
 

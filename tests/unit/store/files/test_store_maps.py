@@ -22,7 +22,7 @@ from tianzhou.store.files.segments import Segment
 
 QUEUES = 150
 FEW = 1
-"""A limit so low that the least there may be, 64, is what counts."""
+"""A limit below the minimum of 64, which then counts."""
 
 
 small = partial(
@@ -41,7 +41,7 @@ def send(store: MessageStore, topic: str, text: str) -> None:
 
 
 def bodies(store: MessageStore, topic: str, offset: int, text: str) -> int:
-    """How many queues have the text's message at the offset."""
+    """Return the number of queues that have the text's message at the offset."""
     found = 0
     for queue in range(QUEUES):
         result = read_now(store, topic, queue, offset, 1)

@@ -1,4 +1,4 @@
-"""Pages of new files: each is made alone, and reading advice lasts."""
+"""Pages of new files: each is created alone, and the read advice persists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def segment(tmp_path: Path) -> Segment:
 
 
 def present(segment: Segment) -> list[int]:
-    """Which pages of a segment are in memory."""
+    """Return the pages of a segment that are in memory."""
     return [at // PAGE for at in range(0, SIZE, PAGE) if segment.resident(at, at + PAGE)]
 
 

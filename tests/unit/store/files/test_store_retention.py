@@ -1,4 +1,4 @@
-"""What is deleted, when and why; when a disk counts as full (store.md §12, §2.7, §8.7)."""
+"""Deletion of segments: which, when and why; conditions of a full disk (store.md §12, §2.7, §8.7)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rules(**keys: object) -> RetentionRules:
 
 
 def aged(*hours: float, first: int = 0) -> list[SegmentFacts]:
-    """Segments last written so many hours ago, oldest first."""
+    """Return segments last written so many hours ago, oldest first."""
     return [SegmentFacts(first + n * SIZE, NOW - int(h * HOUR)) for n, h in enumerate(hours)]
 
 
@@ -51,7 +51,7 @@ def use(percent: float, path: str = "/log", total: int = 1 << 40) -> DiskUse:
         ((80, 75, 73, 1, 0), 5, CLEAN, False, "EEE"),  # above diskMaxUsedSpaceRatio
         ((80, 75, 73, 1, 0), 5, SpaceVerdict(), True, "EEE"),  # asked for
         ((80, 75, 73, 1, 0), 5, FORCED, False, "EEES"),  # above diskSpaceCleanForciblyRatio: all but the last
-        ((80, 1, 75, 0), 4, SpaceVerdict(), False, "E"),  # stops at the first that is young
+        ((80, 1, 75, 0), 4, SpaceVerdict(), False, "E"),  # stops at the first young one
         ((72, 0), 4, SpaceVerdict(), False, "E"),  # exactly fileReservedTime
         ((71.99, 0), 4, SpaceVerdict(), False, ""),
         ((100, 99, 98), 4, SpaceVerdict(), False, "EE"),  # never the last
@@ -106,7 +106,7 @@ def test_changed_settings_change_the_plan() -> None:
         ((50,), 91, True, False, True, True),
         ((95, 50), 50, False, False, False, False),  # new segments go to the emptier disk
         ((95, 91), 50, True, False, True, True),
-        ((86,), 91, True, False, True, True),  # one disk nearly full does not hide that the other is
+        ((86,), 91, True, False, True, True),  # one nearly full disk does not hide the other
     ],
 )
 def test_the_space_that_is_left(
@@ -142,7 +142,7 @@ def disk(free_gib: float, total_gib: float = 1000, path: str = "/log") -> DiskUs
     [
         (disk(20), disk(20), False, False, False),  # 98 % used
         (disk(5.6), disk(5.6), False, False, False),
-        (disk(5.4), disk(5.4), False, True, False),  # a disk that was full stays it up to here
+        (disk(5.4), disk(5.4), False, True, False),  # a full disk stays full up to here
         (disk(5), disk(5), False, True, False),
         (disk(4.99), disk(4.99), True, False, True),
         (disk(20), disk(4.99, path="/queues"), True, False, True),

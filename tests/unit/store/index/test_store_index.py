@@ -29,7 +29,7 @@ def store_time(offset: int) -> int:
 
 
 def prefixes(before: bytes, after: bytes) -> list[bytes]:
-    """Every state between two, when entries are written before slots, and these before the header."""
+    """Return every state between two, when entries are written before slots, and these before the header."""
     state = bytearray(before)
     found = [bytes(state)]
     slots_end = 40 + 4 * SLOTS
@@ -42,7 +42,7 @@ def prefixes(before: bytes, after: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("stale", [0, 1, 3])
 def test_no_key_is_lost_wherever_the_process_dies(tmp_path: Path, stale: int) -> None:
-    """`stale`: so many records were indexed since the header was written."""
+    """`stale`: number of records indexed since the last write of the header."""
     index = Index(settings_for(tmp_path))
     for number in range(KEYS - 1):
         put(index, number)
@@ -60,7 +60,7 @@ def test_no_key_is_lost_wherever_the_process_dies(tmp_path: Path, stale: int) ->
         path.write_bytes(state)
         again = Index(settings_for(tmp_path))
         assert again.load(drop_after=None, store_time=store_time) == []
-        for number in range(KEYS):  # recovery goes over the records again
+        for number in range(KEYS):  # recovery processes the records again
             put(again, number)
         for number in range(KEYS):
             for key in (f"u{number}", f"k{number}"):

@@ -21,7 +21,7 @@ from tianzhou.wire.hashing import index_hash
 from waiting import until_async
 
 SLOTS, ENTRIES, COUNT = 1, 40, 100
-"""One slot: every chain goes through all entries of its file."""
+"""One slot: every chain contains all entries of its file."""
 small = partial(small_store, mapped_file_size_consume_queue=4000, max_hash_slot_num=SLOTS, max_index_num=ENTRIES)
 
 
@@ -57,7 +57,7 @@ def test_a_query_of_a_chain_that_leads_nowhere_ends_and_the_file_is_rebuilt(
     for entry, previous in circle:
         lead(path, entry, previous)
     with opened(small(folder)) as store:
-        by_key(store, "no such key", limit=8)  # goes through every chain of the slot
+        by_key(store, "no such key", limit=8)  # walks every chain of the slot
         assert f"index file {path} is damaged" in caplog.text
         assert found(store) == COUNT
     assert check_store(StoreScan(folder), slots=SLOTS).problems == []

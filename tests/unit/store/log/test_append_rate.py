@@ -1,4 +1,4 @@
-"""When pages of a log are made one by one."""
+"""Conditions under which pages of a log are created one by one."""
 
 from tianzhou.store.log.append_rate import CALM_BYTES_S, MEASURED_BYTES, AppendRate
 

@@ -1,4 +1,4 @@
-"""A log that is a copy: what comes is there byte for byte, what is whole is served, what is wrong is named."""
+"""A copied log: received bytes are stored unchanged, complete records are served, and errors name the wrong part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = {"mapped_file_size_commit_log": SEGMENT}
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The bytes of a log of some segments."""
+    """Return the bytes of a log of some segments."""
     folder = tmp_path_factory.mktemp("original")
     store = small_store(folder, **SIZES)
     store.open()
@@ -32,7 +32,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def served(store: MessageStore) -> list[int]:
-    """How many messages can be read of each queue."""
+    """Return the number of readable messages of each queue."""
     found = []
     for queue in (0, 1):
         offset, count = store.min_offset("T", queue), 0

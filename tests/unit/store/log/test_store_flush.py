@@ -1,4 +1,4 @@
-"""What runs behind puts on the loop: dispatch, flush, checkpoint, preparation (store.md §9, §11, §13)."""
+"""Background work after puts: dispatch, flush, checkpoint, preallocation (store.md §9, §11, §13)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_failing_disk_ends_acknowledgements_and_puts_but_not_reads(
         assert read_now(store, "T", 0, 0, 32).count == 1
         assert not store.writable
     assert "refused the commit log" in caplog.text
-    assert (tmp_path / "abort").exists()  # the next start reads the log again
+    assert (tmp_path / "abort").exists()  # so the next start reads the log
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -178,7 +178,7 @@ def test_a_segment_that_was_cut_off_while_it_was_flushed_is_not_missed(tmp_path:
 
 
 class RefusesOnce:
-    """A disk that tells of a lost page once, as Linux does: the next sync of the same pages succeeds."""
+    """A disk that reports a lost page once, like Linux: the next sync of the same pages succeeds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = 0
@@ -203,7 +203,7 @@ class RefusesOnce:
 async def test_a_disk_that_refused_once_is_not_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RefusesOnce(monkeypatch)
     async with small(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
-        # Two flushes of the same range at the same time: the store's own, and that of who makes sure.
+        # Two flushes of the same range at the same time: the store's own, and that of a caller of the flush.
         results = [store.append(message(number)) for number in range(3)]
         waiting = [asyncio.create_task(store.settle(result, 5000)) for result in results]
         sure = asyncio.create_task(store.secure(store.end_offset))
@@ -266,7 +266,7 @@ async def test_a_busy_log_is_prepared_ahead_and_an_idle_one_is_not(
             store.append(message(number, size=1000))
         assert store.end_offset > 1 << 20
         await asyncio.sleep(0)
-    # What was made ahead and not begun has gone again.
+    # Preallocated but unused files are removed.
     assert len(list(folder.iterdir())) == -(-store.end_offset // (1 << 20))
 
 
@@ -280,7 +280,7 @@ async def test_stopping_right_after_puts_loses_nothing(tmp_path: Path) -> None:
 
 
 class Descriptors:
-    """Takes away the descriptors that syncing a directory needs."""
+    """Removes the descriptors that the sync of a directory needs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = True
@@ -370,6 +370,6 @@ async def test_what_was_prepared_for_a_log_that_was_cut_meanwhile_is_prepared_ag
         segment, start, end = job
         assert segment is not None
         segment.reserve_range(start, end)
-        log.resume(first_end)  # gives the disk space back behind its end
+        log.resume(first_end)  # frees the disk space after its end
         log.prepared(segment, start, end)
         assert log.next_reservation() == (segment, first_end, end)

@@ -1,4 +1,6 @@
-"""Places of lost records: kept so that our reader passes over them and Apache's broker harms nothing around them."""
+"""Positions of lost records: marked so that our reader skips them and Apache's broker leaves their neighbours
+intact.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ small = partial(small_store, mapped_file_size_commit_log=SEGMENT)
 
 
 def fill(folder: Path) -> list[tuple[int, int]]:
-    """A store of one queue, stopped cleanly; where its records are."""
+    """Create a store of one queue, stopped cleanly; return the positions of its records."""
     with opened(small(folder)) as store:
         places = []
         for number in range(COUNT):
@@ -57,7 +59,7 @@ def test_the_places_of_lost_records_are_kept(lost: tuple[int, ...], tmp_path: Pa
     assert {unit.queue_offset for unit in units if unit.blank} == set(lost)
     assert len(units) == COUNT
     for unit, following in pairwise(units):
-        # What Apache's broker passes over because of a blank unit is in the first file of the log.
+        # Apache's broker skips records for a blank unit only in the first file of the log.
         assert not unit.blank or unit.tags_code == HOLE or following.physical_offset >= SEGMENT
     last = units[-1]
     assert last.physical_offset + last.size <= places[-1][0] + places[-1][1]

@@ -1,4 +1,4 @@
-"""Recovery's decisions, over bytes in memory."""
+"""Recovery decisions, over bytes in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def record(offset: int, number: int, when: int = 1000, body: bytes = b"x" * 100)
 
 
 def build_log(segments: int, per_segment: int) -> tuple[list[MemorySegment], list[int]]:
-    """Segments with records and blanks, and where the records are; the last one has no blank."""
+    """Return segments with records and blanks, and the positions of the records; the last segment has no blank."""
     parts = [MemorySegment(1000 * SIZE + SIZE * n) for n in range(segments)]
     places: list[int] = []
     for part in parts:
@@ -119,11 +119,11 @@ def test_a_last_record_without_all_its_properties_is_no_record() -> None:
     assert found(list(survey(parts, 0, trusted_end=parts[0].start + end))) == places
     middle = places[2] - parts[0].start + size
     parts[0].data[middle - 1] = 0
-    assert found(list(survey(parts, 0))) == places[:-1]  # someone's property may end with a zero
+    assert found(list(survey(parts, 0))) == places[:-1]  # a property may end with a zero byte
 
 
 def test_left_overs_of_an_earlier_truncation_are_not_taken_up() -> None:
-    """Behind the end stand older records that a truncation did not wipe out (store.md §22 number 16)."""
+    """After the end there are older records that a truncation did not erase (store.md §22 number 16)."""
     parts, places = build_log(1, 8)
     newer = record(places[3], 3, when=90_000, body=b"y" * 60)
     at = places[3] - parts[0].start
@@ -177,7 +177,7 @@ def test_the_start_after_a_crash_is_in_front_of_where_the_clock_was_set_back() -
         SegmentHead(200, MAGIC_V1, 2000),
         SegmentHead(300, MAGIC_V1, 3000),
     ]
-    # Which of both times the checkpoint is of cannot be told.
+    # The checkpoint does not reveal which of the two times it means.
     assert start_after_crash(reversed(heads), 2500) == 0
     assert start_after_crash(reversed(heads), 9500) == 100
     assert start_after_crash(reversed(heads), 500) == 0

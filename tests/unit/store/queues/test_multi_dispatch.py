@@ -1,4 +1,4 @@
-"""Multi-dispatch and light queues: offsets assigned at the put, units in every queue named (store.md §7)."""
+"""Multi-dispatch and light queues: offsets assigned at the put, units in every named queue (store.md §7)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PER_SEGMENT = 5
 
 
 class TickingClock:
-    """A millisecond later at every look."""
+    """A clock that advances by a millisecond with every call."""
 
     def __init__(self) -> None:
         self.now = 1_000_000
@@ -341,7 +341,7 @@ def test_a_topic_is_of_the_type_that_the_broker_wrote_down(tmp_path: Path) -> No
 
 
 def test_records_that_lie_in_the_log_still_tell_the_type(tmp_path: Path) -> None:
-    """A crash right after the first message of a topic, whose queue never came to the disk."""
+    """A crash right after the first message of a topic, whose queue never reached the disk."""
     root = tmp_path / "store"
     with opened(small(root)) as store:
         put(store, 5)
@@ -368,7 +368,7 @@ def test_no_batch_is_split_by_a_kill_between_two_messages(tmp_path: Path) -> Non
 def test_the_end_of_a_range_of_time_is_the_last_record_before_it(
     tmp_path: Path, timestamp: int, lower: int, upper: int
 ) -> None:
-    """Where RocketMQ 5.3.3 gives the queue's min offset instead, because its search fails (store.md §14.2)."""
+    """RocketMQ 5.3.3 returns the queue's min offset instead, because its search fails (store.md §14.2)."""
     queue = BatchQueue(tmp_path, "B", 0, 100 * 46)
     for number in range(20):
         assert queue.put(number, number * 100, 100, 0, 100 + 10 * number)

@@ -111,7 +111,8 @@ def test_the_setting_may_be_turned_on_and_off(tmp_path: Path) -> None:
         with opened(small(tmp_path, enable_consume_queue_ext=enabled)) as store:
             put(store, 10, number * 10)
             wanted = set(range(1, number * 10 + 10, 3))
-            # Without the extensions a broker does not know the tags behind addresses; consumers compare them again.
+            # Without the extensions a broker does not have the tags of units with extension addresses; consumers
+            # compare them again.
             assert set(tagged(store, 1)) >= wanted
             if enabled:
                 assert set(tagged(store, 1)) == wanted

@@ -1,4 +1,4 @@
-"""Units of a queue that lead elsewhere: logged, rebuilt, and no message is withheld from who reads."""
+"""Units of a queue with wrong positions: logged and rebuilt, and readers get every message."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ small = partial(small_store, message_index_enable=False)
 
 
 Edit = Callable[[int, int, int], tuple[int, int, int]]
-"""From the fields of a unit to others."""
+"""A function from the fields of a unit to changed ones."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two queues, whose messages take turns in the log; stopped cleanly."""
+    """Return a store of two queues, whose messages alternate in the log; stopped cleanly."""
     with opened(small(tmp_path)) as store:
         for number in range(2 * COUNT):
             tag = TAGS[number // 2 % 2]
@@ -70,7 +70,7 @@ EDITS: dict[str, Edit] = {
 
 
 def read_all(store: MessageStore, codes: frozenset[int] | None = None) -> list[int]:
-    """The messages of queue 0 as a consumer is given them, pull by pull."""
+    """Return the messages of queue 0 that a consumer gets, pull by pull."""
     seen: list[int] = []
     offset = 0
     for _ in range(10 * COUNT):
@@ -95,7 +95,7 @@ def test_messages_whose_units_lead_elsewhere_are_served_and_the_units_mended(
         change(folder, number, EDITS[edit])
     with caplog.at_level(logging.ERROR), opened(small(folder)) as store:
         assert read_all(store) == list(range(COUNT))
-    if edit != "negative":  # that one looks like a torn end, and may have been mended by the start
+    if edit != "negative":  # looks like a torn end, so the start may have repaired it
         assert f"queue T/0: unit {numbers[0]} leads to" in caplog.text
         assert caplog.text.count("leads to") == 1
     assert check_store(StoreScan(folder)).problems == []

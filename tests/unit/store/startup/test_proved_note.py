@@ -1,4 +1,6 @@
-"""What a start after a crash believes of the note that the broker left, and when it does not (store.md §10.4)."""
+"""The start after a crash with the broker's note of proved records, and cases in which it ignores the note (store.md
+§10.4).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def note_of(folder: Path) -> StoreNote:
 
 
 async def noted(store: MessageStore) -> StoreNote:
-    """Wait until there is a note about everything."""
+    """Wait until the note covers all records."""
 
     def found() -> StoreNote | None:
         StoreProbe(store).noted_to(-1)
@@ -53,7 +55,7 @@ async def noted(store: MessageStore) -> StoreNote:
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
-    """A store that ran, of which a note tells the first 200 messages, and that was killed after 300."""
+    """Return a store that was killed after 300 messages, with a note about the first 200."""
 
     async def main() -> None:
         async with small(tmp_path / "live") as store:
@@ -72,7 +74,7 @@ def killed(tmp_path: Path) -> Path:
 
 @contextmanager
 def reopened(folder: Path) -> Iterator[MessageStore]:
-    """The store of a folder, which has everything."""
+    """Open the store of a folder and check that it has all messages."""
     with opened(small(folder)) as store:
         assert sorted(numbers(store)) == list(range(COUNT))
         for number in (0, NOTED - 1, NOTED, COUNT - 1):
@@ -129,7 +131,7 @@ def test_a_note_that_cannot_be_trusted_is_not(killed: Path, harm: str) -> None:
         case "flipped":
             path.write_bytes(path.read_bytes().replace(b'"logEnd":', b'"logEnd":1', 1))
         case "lock":
-            # RocketMQ writes the same text when it takes the folder.
+            # RocketMQ writes the same text when it uses the folder.
             (killed / "lock").write_bytes(b"lock")
         case "no lock":
             (killed / "lock").unlink()
@@ -152,7 +154,7 @@ def test_units_that_have_gone_since_the_note_are_made_again(killed: Path) -> Non
 
 
 def test_a_copy_taken_of_a_running_store_is_as_good_as_one_that_was_killed(tmp_path: Path, killed: Path) -> None:
-    """Its files are of different moments: the note may know more than the log that was copied before."""
+    """Its files are from different moments, so the note may cover more than the log, which was copied before."""
     older = tmp_path / "older"
     shutil.copytree(killed, older)
     with reopened(killed) as store:
@@ -164,7 +166,7 @@ def test_a_copy_taken_of_a_running_store_is_as_good_as_one_that_was_killed(tmp_p
 
 
 def test_what_another_broker_did_in_between_counts(tmp_path: Path, killed: Path) -> None:
-    """It cut the log before the end that the note speaks of, and went on in its own way."""
+    """It cut the log before the end in the note, and appended other records."""
     note = (killed / proved_note.NOTE_NAME).read_bytes()
     times = (killed / proved_note.NOTE_NAME).stat().st_mtime_ns
     (killed / proved_note.NOTE_NAME).unlink()
@@ -198,7 +200,7 @@ def test_a_topic_that_was_deleted_is_not_missed_by_the_next_start(tmp_path: Path
             fill(store, 0, 10, "Gone")
             await noted(store)
             store.delete_topic("Gone")
-            # Files of deleted topics are unlinked beside the loop; a copy must not meet them half gone.
+            # Files of deleted topics are unlinked outside the loop, so a copy must not run during that.
             await until_async(lambda: "Gone" not in note_of(live).queues and not (live / "deleted").exists())
             shutil.copytree(live, tmp_path / "killed")
 

@@ -31,7 +31,7 @@ put = partial(fill, queues=2, repeat=40)
 
 
 def found(store: MessageStore, number: int) -> bool:
-    """Whether both keys of a message lead to it."""
+    """Whether the index finds a message by both keys."""
     several = [
         [number_of(decode_record(part)) for part in by_key(store, key, limit=64).parts]
         for key in (f"k{number}", f"u{number}")
@@ -40,7 +40,7 @@ def found(store: MessageStore, number: int) -> bool:
 
 
 def assert_sound(folder: Path, count: int) -> None:
-    """All keys are in the index, in the order of the log."""
+    """Check that all keys are in the index, in the order of the log."""
     scan = StoreScan(folder)
     assert check_store(scan, slots=SLOTS).problems == []
     offsets = [entry.physical_offset for header in scan.index_headers() for entry in index_entries(header, SLOTS)]
@@ -50,7 +50,7 @@ def assert_sound(folder: Path, count: int) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store that was killed by a loss of power; its index is of no use."""
+    """Return a store after a power failure, with an unusable index."""
     with opened(small(tmp_path / "live")) as store:
         put(store, 0, COUNT // 2)
     with opened(small(tmp_path / "live")) as store:
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One record per turn of the loop."""
+    """Dispatch one record per loop iteration."""
     catch_up_slowly(monkeypatch)
 
 
@@ -115,7 +115,7 @@ def test_catching_up_goes_on_after_any_end(folder: Path, end: str, tmp_path: Pat
         assert note is not None
         assert 0 < note.indexed < note.log_end
         report = check_store(StoreScan(folder), slots=SLOTS)
-        # The next start sees to it.
+        # The next start handles it.
         assert (report.problems, {problem.kind for problem in report.notes}) == ([], {Kind.INDEX_LACKS})
         folder.rename(tmp_path / "next")
         begun_at = asyncio.run(main(tmp_path / "next", 1))
@@ -134,7 +134,7 @@ def test_catching_up_goes_on_after_any_end(folder: Path, end: str, tmp_path: Pat
 async def test_entries_that_another_broker_adds_behind_the_gap_are_rebuilt(
     folder: Path, tmp_path: Path, *, stopped: bool
 ) -> None:
-    """RocketMQ knows nothing of the gap: it goes on indexing at the log's end."""
+    """RocketMQ does not notice the gap: it continues to index at the log's end."""
 
     async with small(folder) as store:
         await until_async(lambda: behind(store) < 60_000)
@@ -253,7 +253,7 @@ async def test_a_query_beside_the_loop_waits_for_nothing(folder: Path) -> None:
         await asyncio.sleep(0)
         try:
             result = await store.find(store.lookups.key_steps("T", "k1", 10))
-        except StoreError as error:  # pragma: no cover - names what went wrong
+        except StoreError as error:  # pragma: no cover - reports the error
             pytest.fail(str(error))
         assert len(result.parts) <= 1
         await until_async(lambda: not behind(store))

@@ -1,4 +1,4 @@
-"""A start after a clean stop finds the ends of queues without reading what was never written."""
+"""A start after a clean stop finds the ends of queues without reading unwritten space."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def expected(numbers: range | list[int]) -> list[int]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store of 200 messages, stopped cleanly."""
+    """Return a store of 200 messages, stopped cleanly."""
     with opened(small_store(tmp_path / "store")) as store:
         fill(store, 0, 200)
     return tmp_path / "store"
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def crashed(tmp_path: Path, folder: Path) -> Path:
-    """The same store with 100 more messages, and no good-bye."""
+    """Return the same store with 100 more messages, not stopped cleanly."""
     with opened(small_store(folder)) as store:
         fill(store, 200, 300)
         shutil.copytree(folder, tmp_path / "crashed")
@@ -82,7 +82,7 @@ def test_a_crashed_store_has_everything(crashed: Path) -> None:
 @pytest.mark.parametrize("same_boot", [True, False])
 @pytest.mark.parametrize("behind", [0, 1, 2, 17])
 def test_a_crash_between_index_entries_loses_no_key(crashed: Path, same_boot: bool, behind: int) -> None:
-    """The header of an index file may be a little older than its entries when the process dies."""
+    """The header of an index file may be older than its entries when the process dies."""
     if not same_boot:
         (crashed / "running.json").write_text('{"pid": 1, "boot": "another"}')
     newest = max((crashed / "index").iterdir())
@@ -161,7 +161,7 @@ def test_the_only_queue_file_may_be_what_a_power_failure_left_of_it(crashed: Pat
     for path in files[1:]:
         path.unlink()
     os.truncate(files[0], 40)
-    if same_boot:  # nothing that was written is lost, so another setting has
+    if same_boot:  # no write is lost, so use another setting
         with pytest.raises(StoreUnreadable, match="set mappedFileSizeConsumeQueue=40"):
             small_store(crashed).open()
         return
@@ -275,7 +275,7 @@ def test_a_missing_segment_is_refused_by_name(folder: Path) -> None:
 
 
 def test_a_flipped_bit_in_an_old_segment_costs_one_message(crashed: Path) -> None:
-    # With the note of the stop before, the start would not read the old segment.
+    # With the note of the previous stop, the start would not read the old segment.
     (crashed / "proved.json").unlink()
     victim = next(view for entry, view in StoreScan(crashed).records() if entry.queue_offset == 10)
     offset = decode_record(victim).physical_offset
@@ -313,7 +313,7 @@ def test_queues_may_begin_after_records_that_are_gone(folder: Path) -> None:
 
 
 def test_a_folder_used_by_rocketmq_since_is_not_judged_by_our_note(folder: Path) -> None:
-    """Apache leaves `proved.json` as it is; what it says is then of the past."""
+    """Apache does not change `proved.json`, so its contents are outdated."""
     note = (folder / "proved.json").read_bytes()
     with opened(small_store(folder)) as store:
         fill(store, 200, 260)

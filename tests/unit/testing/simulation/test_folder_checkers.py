@@ -16,7 +16,7 @@ WHY = "an entry differs"
 
 
 def story(*events: tuple[object, ...]) -> History:
-    """A history of these events, one a second, behind one that makes `FOREIGN` a foreign entry."""
+    """Return a history of these events, one a second, after one that makes `FOREIGN` a foreign entry."""
     steps = itertools.count(1)
     history = History(lambda: (next(steps), 1.0))
     history.add(Foreign, 3, FOREIGN)

@@ -1,4 +1,4 @@
-"""What the checkers of a simulated cluster say of small histories."""
+"""Findings of a simulated cluster's checkers on small histories."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROMISE = Promise(frozenset({"SEND_OK"}), ["Ledger"], ["Ledger"])
 
 
 def story(*events: tuple[object, ...], holds: dict[int, str] | None = None) -> History:
-    """A history of these events, one a second, and of what a broker holds in the end."""
+    """Return a history of these events, one a second, and of the broker's messages at the end."""
     steps = itertools.count(1)
 
     def clock() -> tuple[int, float]:
@@ -198,7 +198,7 @@ def test_an_entry_that_is_committed_twice_in_two_ways_is_found() -> None:
 
 
 def test_what_was_not_promised_may_be_missing_with_what_is_behind_it_whole() -> None:
-    """A disk refused to sync, then the power failed: of two messages that were answered so, the second one is left."""
+    """A disk refused to sync, then the power failed: of two messages with that reply, the second one is left."""
 
     def found(status: str) -> list[str]:
         history = story(
@@ -217,7 +217,9 @@ def test_what_was_not_promised_may_be_missing_with_what_is_behind_it_whole() -> 
 
 
 def test_what_was_never_answered_may_go_with_the_power() -> None:
-    """Of two messages that a disk was about to have the second one is left; nobody was answered, or got the first."""
+    """Of two messages that were about to be synced, the second one is left; no producer got a reply, or only
+    the first.
+    """
 
     def found(*happened: tuple[object, ...]) -> list[str]:
         history = story(

@@ -1,4 +1,4 @@
-"""The network of a simulated cluster: delays, cuts, and what a death looks like from the other end."""
+"""The network of a simulated cluster: delays, cuts, and the effect of a death at the other end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tianzhou.testing.simulation.network import Network
 
 
 class Ear(asyncio.Protocol):
-    """Notes what it hears, and when."""
+    """Records the received bytes and their times."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""The checker of tables: what a member may have of an entry after changes that were answered OK, or not."""
+"""The checker of tables: allowed entries of a member after changes that were acknowledged, or not."""
 
 from __future__ import annotations
 

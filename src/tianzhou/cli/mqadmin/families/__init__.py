@@ -1,1 +1,1 @@
-"""The sub-commands, one file a family: what each takes, what it does, what it prints (client.md §23)."""
+"""The sub-commands: options, work and output of each, in one file per family (client.md §23)."""

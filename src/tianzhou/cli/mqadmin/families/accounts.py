@@ -1,4 +1,4 @@
-"""Accounts of RocketMQ 4.x, whose tools have these sub-commands (broker.md §22.1)."""
+"""Accounts of RocketMQ 4.x, from whose tools these sub-commands come (broker.md §22.1)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def delete_acl_config(admin: Admin, values: Values) -> Answer:
 
 
 async def update_global_white_addr(admin: Admin, values: Values) -> Answer:
-    """Set which addresses need no signature."""
+    """Set the addresses that need no signature."""
     changed = await addresses(admin, values, slaves=True)
     for address in changed:
         await admin.accounts.set_white_addresses(

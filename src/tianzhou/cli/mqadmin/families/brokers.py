@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def settings_text(values: dict[str, str]) -> str:
-    """Settings, one a line, as Apache's tools print them."""
+    """Return settings as text in the form of Apache's tools, one per line."""
     return "\n".join(pairs(values.items(), 50, "=  "))
 
 
@@ -70,8 +70,8 @@ _STATS = Table(
 
 
 async def broker_consume_stats(admin: Admin, values: Values) -> Answer:
-    """Show how far all groups are on one broker."""
-    values.number("timeoutMillis", 0)  # Without effect, but a wrong value is a mistake.
+    """Show the progress of all groups on one broker."""
+    values.number("timeoutMillis", 0)  # The value has no effect, but a malformed one is an error.
     found = await admin.servers.all_consume_stats(values.get("brokerAddr"), ordered=values.truth("order"))
     least = values.number("level", 0)
     rows = [
@@ -90,7 +90,7 @@ async def broker_consume_stats(admin: Admin, values: Values) -> Answer:
 
 
 async def reset_master_flush_offset(admin: Admin, values: Values) -> Answer:
-    """Tell a slave how far its master's log is flushed."""
+    """Set the flushed offset of a master's log at a slave."""
     address, offset = values.get("brokerAddr"), values.number("offset")
     if offset < 0:
         raise ConfigError(f"--offset {offset} is out of range: a log begins at 0")
@@ -123,8 +123,8 @@ def epochs_text(address: str, found: Mapping[str, Any]) -> str:
     The last epoch is still open, so its end is the end of the log.
 
     Args:
-        address: of the broker.
-        found: the JSON object that the broker sends.
+        address: address of the broker.
+        found: the JSON object from the broker.
     """
     epochs = [dict(entry) for entry in found.get("epochList") or ()]
     if epochs:
@@ -141,7 +141,7 @@ def epochs_text(address: str, found: Mapping[str, Any]) -> str:
 
 
 async def get_cold_data_flow_ctr_info(admin: Admin, values: Values) -> Answer:
-    """Show what groups may read of old data."""
+    """Show the limits of groups for reads of old data."""
     of_cluster = values.optional("brokerAddr") is None
     blocks, value = [], {}
     for address in await addresses(admin, values):
@@ -152,7 +152,7 @@ async def get_cold_data_flow_ctr_info(admin: Admin, values: Values) -> Answer:
 
 
 def _cold_reads(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a broker's answer with times for people, as Apache's tool shows it."""
+    """Return a broker's reply with readable times, in the form of Apache's tool."""
     table = {}
     for name, entry in (found.get("runtimeTable") or {}).items():
         shown = {key: value for key, value in entry.items() if key not in _COLD_TIMES}
@@ -162,7 +162,7 @@ def _cold_reads(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def update_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
-    """Set what a group may read of old data."""
+    """Set the limit of a group for reads of old data."""
     group, threshold = values.get("consumerGroup"), values.number("threshold")
     if threshold < 0:
         raise ConfigError(f"--threshold {threshold}: expected 0 or more bytes a second")
@@ -175,7 +175,7 @@ async def update_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
 
 
 async def remove_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
-    """Have a group read as much of old data as all may."""
+    """Remove the limit of a group for reads of old data, so that the common limit applies."""
     group, changed = values.get("consumerGroup"), await addresses(admin, values)
     lines = []
     for address in changed:
@@ -185,7 +185,7 @@ async def remove_cold_data_flow_ctr(admin: Admin, values: Values) -> Answer:
 
 
 async def set_commit_log_read_ahead_mode(admin: Admin, values: Values) -> Answer:
-    """Switch reading ahead in the files of the log."""
+    """Switch read-ahead in the files of the log."""
     mode, lines, value = values.get("commitLogReadAheadMode"), [], {}
     if mode not in ("0", "1"):
         raise ConfigError(f"--commitLogReadAheadMode {mode}: 0 reads ahead, 1 does not")

@@ -1,4 +1,4 @@
-"""The whole cluster: its brokers, what they report, how fast they answer (client.md §23.4, §23.5)."""
+"""The whole cluster: its brokers, their reports and their response times (client.md §23.4, §23.5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MORE = Table(
 
 
 async def repeated(values: Values, once: Any) -> AsyncIterator[Answer]:
-    """Answers, one after the other with `-i`, else one."""
+    """Yield one result, or with `-i` one after each interval."""
     pause = values.number("interval", 0)
     while True:
         yield await once()
@@ -108,7 +108,7 @@ _WHEN = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
 
 async def broker_status(admin: Admin, values: Values) -> Answer:
-    """Show what brokers report about themselves."""
+    """Show the reports of brokers about themselves."""
     of_cluster = values.optional("brokerAddr") is None
     lines, value = [], {}
     for address in await addresses(admin, values, slaves=True):
@@ -127,7 +127,7 @@ _RT = Table(
 
 
 def cluster_rt(admin: Admin, values: Values) -> AsyncIterator[Answer]:
-    """Measure how long sends take, broker by broker, again and again."""
+    """Measure the duration of sends repeatedly, broker by broker."""
     return _cluster_rt(admin, values)
 
 

@@ -1,4 +1,4 @@
-"""Who is connected: consumers, producers (client.md §23.6)."""
+"""Connected clients: consumers and producers (client.md §23.6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUBSCRIPTIONS = Table("%-20s %s", "#Topic|#SubExpression")
 
 
 async def consumer_connection(admin: Admin, values: Values) -> Answer:
-    """Show the members of a consumer group and what they subscribe to."""
+    """Show the members of a consumer group and their subscriptions."""
     from tianzhou.wire.codes import version_name
 
     group, broker = values.get("consumerGroup"), values.optional("brokerAddr")

@@ -1,4 +1,4 @@
-"""Files of what a cluster has: topics, groups, settings, figures (client.md §23.7)."""
+"""Export of a cluster's topics, groups, settings and figures to files (client.md §23.7)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_SETTINGS: Final = (
     "autoCreateTopicEnable", "brokerRole", "slaveReadEnable", "fileReservedTime", "brokerClusterName", "brokerName",
     "maxMessageSize", "useTLS", "autoCreateSubscriptionGroup",
 )  # fmt: skip
-"""Settings that a file of settings has, as Apache's."""
+"""Settings in an exported file, the same as those of Apache's tool."""
 
 
 def _write(values: Values, name: str, content: Any) -> Answer:
@@ -82,7 +82,7 @@ async def export_configs(admin: Admin, values: Values) -> Answer:
 
 
 _FIGURES: Final = {
-    # what: broker figure, key of it
+    # name: figure of the broker, its key
     "NormalIn": ("BROKER_PUT_NUMS", None),
     "NormalOut": ("BROKER_GET_NUMS", None),
     "TransIn": ("TOPIC_PUT_NUMS", "RMQ_SYS_TRANS_HALF_TOPIC"),
@@ -144,7 +144,7 @@ def _one_day(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 async def export_pop_record(admin: Admin, values: Values) -> Answer:
-    """Have brokers write records of POP consumers in the form of RocketMQ 5.0."""
+    """Request that brokers write records of POP consumers in the form of RocketMQ 5.0."""
     dry, info = values.truth("dryRun"), await admin.cluster.info()
     names = {
         address: one.broker_name for one in info.broker_addr_table.values() for address in one.broker_addrs.values()

@@ -103,7 +103,7 @@ async def get_consumer_config(admin: Admin, values: Values) -> Answer:
 
 
 async def set_consume_mode(admin: Admin, values: Values) -> Answer:
-    """Have the members of a group pull a topic, or pop it."""
+    """Set whether the members of a group pull a topic, or pop it."""
     topic, group, mode = values.get("topicName"), values.get("groupName"), values.get("mode").upper()
     if mode not in ("PULL", "POP"):
         raise ConfigError(f"--mode {mode}: expected PULL or POP")

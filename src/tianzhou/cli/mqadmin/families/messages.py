@@ -1,4 +1,4 @@
-"""Finding messages: by id, key, unique key, offset; their traces (client.md §23.3)."""
+"""Queries of messages by id, key, unique key and offset, and of their traces (client.md §23.3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG_MAX = 2**63 - 1
 
 
 async def query_msg_by_id(admin: Admin, values: Values) -> Answer:
-    """Show messages by their ids; have them consumed or sent again."""
+    """Show messages by their ids, let a member consume them, or send them again."""
     texts, found = [], []
     for msg_id in values.listed("msgId"):
         message = await _by_id(admin, values.get("topic"), msg_id)
@@ -122,8 +122,8 @@ def _track(one: MessageTrack) -> str:
 
 
 def _body_file(message: MessageExt) -> str:
-    """Write the body to a file of its own, as Apache's tools do; its path, or why there is none."""
-    # The key is a stranger's word, and the folder may be everybody's.
+    """Write the body to a file, as Apache's tools do. Return its path, or the reason why it was not written."""
+    # The key comes from an untrusted producer, and the folder may be writable for all users.
     named = message.msg_id if re.fullmatch(r"[\w-]{1,128}", message.msg_id) else message.offset_msg_id
     file = Path(tempfile.gettempdir()) / "rocketmq" / "msgbodys" / named
     try:
@@ -151,7 +151,7 @@ async def query_msg_by_key(admin: Admin, values: Values) -> Answer:
 
 
 async def query_msg_by_unique_key(admin: Admin, values: Values) -> Answer:
-    """Show the message with a unique key, or all with it."""
+    """Show the message with a unique key, or all messages with it."""
     topic, key = values.get("topic"), values.get("msgId")
     if values.truth("showAll"):
         every = await admin.messages.all_by_unique_key(topic, key)
@@ -177,7 +177,7 @@ async def query_msg_by_offset(admin: Admin, values: Values) -> Answer:
     message = next((one for one in found.messages if one.queue_offset == offset), None)
     if message is None:
         raise NotFoundError(208, f"queue {java_text.queue(queue)} holds no message at offset {values.get('offset')}")
-    # Java's clients put them there, and so do Apache's tools show them.
+    # Java's clients add these properties, so Apache's tools show them.
     message.properties |= {"MIN_OFFSET": str(found.min_offset), "MAX_OFFSET": str(found.max_offset)}
     return await _shown(admin, message, values.optional("bodyFormat"))
 
@@ -193,7 +193,7 @@ _SUB = Table(
 
 
 async def query_msg_trace_by_id(admin: Admin, values: Values) -> Answer:
-    """Show who sent and consumed a message, from its traces."""
+    """Show the producer and the consumers of a message, from its traces."""
     topic, msg_id = values.get("traceTopic") or "RMQ_SYS_TRACE_TOPIC", values.get("msgId")
     found = await admin.messages.by_key(
         topic,
@@ -216,11 +216,11 @@ async def query_msg_trace_by_id(admin: Admin, values: Values) -> Answer:
 
 
 def traced(bodies: Iterable[tuple[bytes, str]], msg_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Who sent a message, and who consumed it, in the order of their beginning; the tool's own words.
+    """Return the sends and the deliveries of a message, ordered by their beginning, in the terms of the tool.
 
     Args:
-        bodies: of messages of the trace topic, and where each of them was sent from.
-        msg_id: the unique key of the message; records of others are left out.
+        bodies: bodies of messages of the trace topic, each with the host that sent it.
+        msg_id: the unique key of the message. Records of other messages are left out.
     """
     from tianzhou.client.tracing.trace_reading import TraceKind, parse
 
@@ -244,7 +244,7 @@ def traced(bodies: Iterable[tuple[bytes, str]], msg_id: str) -> tuple[list[dict[
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address, as Apache's tool shows it.
+    """Return the host of an address, in the form of Apache's tool.
 
     Args:
         address: `host:port`, or a host alone.

@@ -1,4 +1,4 @@
-"""Groups that are watched, round after round: late ones, members that differ or stand still (client.md §23.2)."""
+"""Periodic checks of all groups: lag, members with different subscriptions, members that stall (client.md §23.2)."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 ROUND_S = 60
 LATE_MESSAGES = 100_000
-"""Of a topic for one group: more to come is worth a line, whether a member is there or not."""
+"""Lag of a group in a topic above which it is reported, even if the group has no members."""
 STILL_MS: Final = 60_000
-"""A queue with messages at a member that consumes none of them for longer stands still."""
+"""Time in ms without progress after which a queue with messages counts as stalled."""
 SETTLED_MS: Final = 120_000
-"""Members that were started later may not have told their subscriptions to each other yet."""
+"""Time in ms after a member's start in which it may not have all subscriptions of the others yet."""
 MOVED: Final = "OFFSET_MOVED_EVENT"
-"""Topic in which brokers of RocketMQ 4 note that a member asked for an offset that is gone."""
+"""Topic in which brokers of RocketMQ 4 record that a member requested a deleted offset."""
 MOST_EVENTS: Final = 32
-"""Of a queue in a round."""
+"""Maximum events of a queue in a round."""
 _PREFIX: Final = "[MONITOR] "
 _NOTIFY: Final = "[MONITOR]  [NOTIFY] reportConsumerRunningInfo: "
 
 
 def is_pushed(properties: Mapping[str, object]) -> bool:
-    """Whether a member's handlers are called with messages; the others ask for them when they like."""
+    """Whether a member is a push consumer, whose handlers are called with messages. Pull consumers fetch messages."""
     return properties.get("PROP_CONSUME_TYPE") == "CONSUME_PASSIVELY"
 
 
 def differs(infos: Mapping[str, ConsumerRunningInfo], now_ms: int) -> bool:
-    """Whether pushed members of a group subscribe to different things, or to nothing.
+    """Whether push consumers of a group have different subscriptions, or none.
 
     Args:
-        infos: what they report, by client id.
-        now_ms: the time.
+        infos: reports of the members, by client id.
+        now_ms: the present time.
     """
     first = next(iter(infos.values())).properties
     started_ms = int(first.get("PROP_CONSUMER_START_TIMESTAMP") or 0)
@@ -52,11 +52,11 @@ def differs(infos: Mapping[str, ConsumerRunningInfo], now_ms: int) -> bool:
 
 
 def standing_still(info: ConsumerRunningInfo, now_ms: int) -> list[str]:
-    """What is wrong with the queues of a pushed member, in a line each, as Apache's tool has them.
+    """Return the problems of a push consumer's queues, one line each, in the form of Apache's tool.
 
     Args:
-        info: what it reports.
-        now_ms: the time.
+        info: report of the member.
+        now_ms: the present time.
     """
     if not is_pushed(info.properties):
         return []
@@ -74,14 +74,14 @@ def standing_still(info: ConsumerRunningInfo, now_ms: int) -> list[str]:
 
 
 def undone(group: str, topic: str, queues: Sequence[QueueLag], delay_ms: int, *, online: bool) -> Answer | None:
-    """How much of a topic a group has to consume yet; None when nothing is to be said.
+    """Return the lag of a group in a topic; None if there is no need for a report.
 
     Args:
         group: the group.
         topic: the topic.
-        queues: of the topic.
-        delay_ms: how much newer the newest message is than the last one that was consumed, in the worst queue.
-        online: whether a member is there: of the others only those that are late are worth a line.
+        queues: queues of the topic.
+        delay_ms: maximum time in ms over all queues between the last consumed message and the newest one.
+        online: whether the group has members. Groups without members are reported only if they lag far behind.
     """
     behind, most = sum(one.lag for one in queues), max((one.lag for one in queues), default=0)
     oldest = min((one.last_timestamp for one in queues), default=0)
@@ -97,11 +97,11 @@ def undone(group: str, topic: str, queues: Sequence[QueueLag], delay_ms: int, *,
 
 
 def moved(body: bytes, stored_ms: int) -> Answer | None:
-    """A broker's note that messages which a member asked for are gone; None when it is none.
+    """Parse a broker's record that a member requested deleted messages; None if the body is not such a record.
 
     Args:
-        body: of the message.
-        stored_ms: when it was stored.
+        body: body of the message.
+        stored_ms: store time of the message.
     """
     from tianzhou.wire.json_dialect import loads
 
@@ -121,7 +121,7 @@ def moved(body: bytes, stored_ms: int) -> Answer | None:
 
 
 def start_monitoring(admin: Admin, values: Values) -> AsyncIterator[Answer]:
-    """Watch all groups."""
+    """Monitor all groups."""
     del values
     return _watched(admin)
 
@@ -157,13 +157,13 @@ async def _group(admin: Admin, group: str) -> AsyncIterator[Answer]:
 
 
 async def _complaints(admin: Admin, group: str, members: ConsumerConnection) -> list[tuple[str, dict[str, Any]]]:
-    """What is wrong with the members of a group."""
+    """Return the problems of a group's members."""
     infos: dict[str, ConsumerRunningInfo] = {}
     for one in members.connection_set:
         try:
             infos[one.client_id] = await admin.groups.running_info(group, one.client_id)
         except TianzhouError:
-            continue  # it has gone, or is of a version that tells nothing
+            continue  # The member has disconnected, or its version does not report.
     now_ms = admin.instance.clock.now_ms()
     found: list[tuple[str, dict[str, Any]]] = []
     if infos and differs(infos, now_ms):
@@ -176,7 +176,7 @@ async def _complaints(admin: Admin, group: str, members: ConsumerConnection) -> 
 
 
 async def _delay_ms(admin: Admin, lag: GroupLag, topic: str) -> int:
-    """How much newer the newest message of a queue is than the last one that was consumed, in the worst queue."""
+    """Return the maximum time in ms over all queues between the last consumed message and the newest one."""
     masters, worst = await admin.cluster.masters(), 0
     for one in lag.queues:
         master = masters.get(one.queue.broker_name)
@@ -191,7 +191,7 @@ async def _delay_ms(admin: Admin, lag: GroupLag, topic: str) -> int:
 
 
 async def _moved(admin: Admin, seen: dict[MessageQueue, int]) -> AsyncIterator[Answer]:
-    """What brokers have noted since the round before; in the first one nothing."""
+    """Yield the records of brokers since the last round; none in the first round."""
     for master in (await admin.cluster.masters()).values():
         try:
             ends = await admin.servers.topic_stats(master, MOVED)
@@ -205,7 +205,7 @@ async def _moved(admin: Admin, seen: dict[MessageQueue, int]) -> AsyncIterator[A
                     if (answer := moved(message.body, message.store_timestamp)) is not None:
                         yield answer
         except TianzhouError:
-            continue  # a broker that is away says so in its groups' lines
+            continue  # The lines of its groups report that it is away.
 
 
 COMMANDS = (

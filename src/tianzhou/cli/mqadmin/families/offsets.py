@@ -1,4 +1,4 @@
-"""How far groups are: progress, members, resets, copies (client.md §23.2)."""
+"""Offsets of groups: progress, members, resets, copies (client.md §23.2)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _GROUPS = Table("%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s", "#Group|#Count|#Vers
 
 
 def last_time(timestamp_ms: int) -> str:
-    """When the last message came, `N/A` for never."""
+    """Return the time of the last message, `N/A` for none."""
     return moment(timestamp_ms) if timestamp_ms > 0 else "N/A"
 
 
 async def existing_group(admin: Admin, group: str) -> None:
-    """Raise unless the group has a retry topic, by which Apache's tools find it."""
+    """Raise an error unless the group has a retry topic, by which Apache's tools find it."""
     if not await admin.topics.exists(f"{RETRY}{group}"):
         raise NotFoundError(17, f"No topic route info in name server for the topic: {RETRY}{group}")
 
 
 async def consumer_progress(admin: Admin, values: Values) -> Answer:
-    """Show how far a group is, or all of them."""
+    """Show the progress of a group, or of all groups."""
     group = values.optional("groupName")
     if group is None:
         return await _all_progress(admin)
@@ -103,7 +103,7 @@ _MEMBERS = Table("%-10s %-40s %-20s %s", "#Index|#ClientId|#Version|#ConsumerRun
 
 
 async def consumer_status(admin: Admin, values: Values) -> Answer:
-    """Show what the members of a group report about themselves."""
+    """Show the reports of a group's members about themselves."""
     from tianzhou.wire.codes import version_name
 
     group, stack = values.get("consumerGroup"), values.truth("jstack")
@@ -162,7 +162,7 @@ _SPEED = Table(
 
 
 def running_info_text(info: ConsumerRunningInfo) -> str:
-    """What a member reports about itself, in the form of Apache's tools."""
+    """Return a member's report about itself, in the form of Apache's tools."""
     sections = [("Consumer Properties", "\n".join(pairs(info.properties.items(), 40, ": ")))]
     lines = [
         f"{number:03d} Topic: {one.topic:<40} ClassFilter: {java_text.truth(one.class_filter_mode):<8} "
@@ -206,10 +206,10 @@ def _process_queue(one: Any) -> str:
 
 
 def parse_time(text: str, what: str = "timestamp") -> int:
-    """Milliseconds of `now` (-1), of a number, or of `yyyy-MM-dd#HH:mm:ss:SSS`.
+    """Parse `now` (-1), a number of milliseconds, or `yyyy-MM-dd#HH:mm:ss:SSS`.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: the text has another form.
     """
     if text == "now":
         return -1
@@ -226,7 +226,7 @@ _RESET = Table("%-40s  %-40s  %-40s", "#brokerName|#queueId|#offset")
 
 
 async def reset_offset_by_time(admin: Admin, values: Values) -> Answer:
-    """Have a group continue elsewhere."""
+    """Reset a group to a time."""
     from tianzhou.model import MessageQueue
 
     group, topic, text = values.get("group"), values.get("topic"), values.get("timestamp")
@@ -279,7 +279,7 @@ async def _known_group(admin: Admin, group: str) -> None:
 
 
 async def skip_accumulated_message(admin: Admin, values: Values) -> Answer:
-    """Have a group continue behind the last message."""
+    """Reset a group to the end of a topic."""
     group, topic = values.get("group"), values.get("topic")
     await admin.topics.route(topic)
     await _known_group(admin, group)
@@ -289,7 +289,7 @@ async def skip_accumulated_message(admin: Admin, values: Values) -> Answer:
 
 
 async def clone_group_offset(admin: Admin, values: Values) -> Answer:
-    """Copy how far a group has consumed."""
+    """Copy the offsets of a group to another group."""
     source, target, topic = values.get("srcGroup"), values.get("destGroup"), values.get("topic")
     await admin.topics.route(topic)
     await admin.groups.clone_offsets(source, target, topic, offline=values.truth("offline"))

@@ -59,7 +59,7 @@ _PROGRESS = {0: "check ok", 1: "check not ok", 2: "check doing, please wait and 
 
 
 async def check_rocksdb_cq(admin: Admin, values: Values) -> Answer:
-    """Show how far consume queues in RocksDB are."""
+    """Show the state of consume queues in RocksDB."""
     lines, value = [], {}
     for name, address in sorted((await admin.cluster.masters(values.get("cluster"))).items()):
         found = await admin.servers.rocksdb_progress(address, values.get("topic"), values.number("checkFrom", 0))

@@ -66,7 +66,7 @@ async def _messages(
     *,
     nothing: bool = False,
 ) -> AsyncIterator[Answer]:
-    """The messages of a queue from one offset to before another."""
+    """Yield the messages of a queue from one offset to before another."""
     expression = values.get("subExpression") or "*"
     while offset < end:
         found = await admin.messages.read(queue, offset, expression=expression, max_messages=PULL_MESSAGES)
@@ -116,7 +116,7 @@ async def _print_msg_by_queue(admin: Admin, values: Values) -> AsyncIterator[Ans
 
 
 def consume_message(admin: Admin, values: Values) -> AsyncIterator[Answer]:
-    """Print messages of a topic or a queue, from an offset or a time on."""
+    """Print messages of a topic or a queue, beginning at an offset or a time."""
     return _consume_message(admin, values)
 
 
@@ -157,7 +157,7 @@ async def _consume_message(admin: Admin, values: Values) -> AsyncIterator[Answer
 
 
 async def _consumed(admin: Admin, queue: MessageQueue, offset: int, last: int) -> AsyncIterator[Answer]:
-    """Yield the messages of a queue up to an offset, inclusive, and a line for each pull as Apache's tool has it."""
+    """Yield the messages of a queue up to an offset, inclusive, and a line per pull in the form of Apache's tool."""
     while offset <= last:
         count = min(PULL_MESSAGES, last - offset + 1)
         found = await admin.messages.read(queue, offset, max_messages=count)
@@ -201,7 +201,7 @@ def _content(file: str) -> bytes:
 
 
 def _records(data: bytes) -> bytes:
-    """What a file holds before its first blank record; files are longer than what is in them."""
+    """Return the records of a file up to its first blank record. Files are longer than their records."""
     end = 0
     while end + 4 <= len(data):
         size = int.from_bytes(data[end : end + 4], "big")

@@ -23,7 +23,7 @@ _SLAVES = Table(
 
 
 def ha_status(admin: Admin, values: Values) -> AsyncIterator[Answer]:
-    """Show how far the copies of a log are."""
+    """Show the progress of the copies of a log."""
 
     async def once() -> Answer:
         from dataclasses import asdict
@@ -71,14 +71,14 @@ def _ha_text(address: str, status: HaStatus) -> str:
 
 
 async def add_broker(admin: Admin, values: Values) -> Answer:
-    """Have a container start one more broker."""
+    """Request that a container starts a broker."""
     container, path = values.get("brokerContainerAddr"), values.get("brokerConfigPath")
     await admin.servers.add_to_container(container, path)
     return done(f"add broker to {container} success", container=container, config_path=path)
 
 
 async def remove_broker(admin: Admin, values: Values) -> Answer:
-    """Have a container stop one of its brokers."""
+    """Request that a container stops a broker."""
     container, identity = values.get("brokerContainerAddr"), values.get("brokerIdentity")
     parts = identity.split(":")
     if len(parts) != 3 or not parts[2].isdecimal():

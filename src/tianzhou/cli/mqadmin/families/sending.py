@@ -1,4 +1,4 @@
-"""Sending: a message, and how long sends take (client.md §23.3, §23.4)."""
+"""Sends of a message, and their duration (client.md §23.3, §23.4)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def send_message(admin: Admin, values: Values) -> Answer:
 
 
 async def check_msg_send_rt(admin: Admin, values: Values) -> Answer:
-    """Measure how long sends to a topic take, queue by queue."""
+    """Measure the duration of sends to a topic, queue by queue."""
     from tianzhou.client.cluster.routes import publish_queues
     from tianzhou.client.producer.producer import Producer
     from tianzhou.model import Message
@@ -58,7 +58,7 @@ async def check_msg_send_rt(admin: Admin, values: Values) -> Answer:
             except TianzhouError:
                 good = False
             spent = round((time.monotonic() - begin) * 1000)
-            # The first send makes connections, and the topic.
+            # The first send also opens connections and creates the topic, so do not count it.
             total += spent if number else 0
             rows.append((queue.broker_name if queue else "", queue.queue_id if queue else -1, good, spent))
             if not queues:
@@ -70,7 +70,7 @@ async def check_msg_send_rt(admin: Admin, values: Values) -> Answer:
 
 
 def send_msg_status(admin: Admin, values: Values) -> AsyncIterator[Answer]:
-    """Send messages to a broker and show each answer."""
+    """Send messages to a broker and show each result."""
     return _send_msg_status(admin, values)
 
 

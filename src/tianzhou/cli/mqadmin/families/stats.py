@@ -21,7 +21,7 @@ _ALL = Table(
 
 
 async def stats_all(admin: Admin, values: Values) -> Answer:
-    """Show how many messages come in and go out, topic by topic and group by group."""
+    """Show the numbers of stored and consumed messages by topic and group."""
     only, active = values.optional("topic"), values.truth("activeTopic")
     rows: list[tuple[Any, ...]] = []
     for topic in await admin.topics.names():
@@ -70,7 +70,7 @@ async def _sums(admin: Admin, masters: list[str], name: str, key: str) -> tuple[
 
 
 def _day(one: BrokerStats) -> int:
-    """Messages of 24 hours, or of the shorter time for which there are figures."""
+    """Return the messages of 24 hours, or of the shorter time that the figures cover."""
     return one.stats_day.sum or one.stats_hour.sum or one.stats_minute.sum
 
 

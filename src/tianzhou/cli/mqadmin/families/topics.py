@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from tianzhou.model import TopicConfig
 
 LARGEST_FILE: Final = 16 * 1024 * 1024
-"""Bytes of a file of configurations."""
+"""Maximum size in bytes of a file of configurations."""
 ORDER: Final = "ORDER_TOPIC_CONFIG"
 
 
 def read_list(file: str) -> list[dict[str, Any]]:
-    """The objects of a file that is a JSON list.
+    """Return the objects of a file with a JSON list.
 
     Raises:
-        ConfigError: it cannot be read, or is something else.
+        ConfigError: the file cannot be read, or has another form.
     """
     try:
         with Path(file).open("rb") as opened:
@@ -39,10 +39,10 @@ def read_list(file: str) -> list[dict[str, Any]]:
 
 
 def attributes_of(text: str) -> dict[str, str | None]:
-    """Changes of attributes, `+a=b,-c`; one that is removed is None.
+    """Parse changes of attributes, `+a=b,-c`. A removed attribute is None.
 
     Raises:
-        ConfigError: a part is neither.
+        ConfigError: a part has another form.
     """
     changes: dict[str, str | None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -57,10 +57,10 @@ def attributes_of(text: str) -> dict[str, str | None]:
 
 
 def permission(values: Values) -> int:
-    """Return the value of `--perm`, 6 when it is not given.
+    """Return the value of `--perm`, 6 if it is not given.
 
     Raises:
-        ConfigError: a topic cannot have it.
+        ConfigError: a topic cannot have this permission.
     """
     from tianzhou.admin.topics import PERMISSIONS
 
@@ -74,13 +74,13 @@ def queue_count(values: Values, name: str, default: int, *, least: int = 1) -> i
     """Return a number of queues.
 
     Args:
-        values: of the options.
+        values: values of the options.
         name: long name of the option.
-        default: the number when the option is not given.
+        default: the number if the option is not given.
         least: the smallest number.
 
     Raises:
-        ConfigError: a topic cannot have as many; the text names the option.
+        ConfigError: the number is out of range. The error contains the option.
     """
     from tianzhou.admin.topics import MAX_QUEUES
 
@@ -145,7 +145,7 @@ async def update_topic_list(admin: Admin, values: Values) -> Answer:
 
 
 async def update_topic_perm(admin: Admin, values: Values) -> Answer:
-    """Change what clients may do with a topic."""
+    """Change the permission of a topic."""
     topic, perm = values.get("topic"), permission(values)
     route = await admin.topics.route(topic)
     by_name = {data.broker_name: data for data in route.queue_datas}
@@ -252,13 +252,13 @@ async def topic_status(admin: Admin, values: Values) -> Answer:
 
 
 async def topic_cluster_list(admin: Admin, values: Values) -> Answer:
-    """Name the clusters that have a topic."""
+    """Show the clusters that have a topic."""
     names = await admin.topics.clusters(values.get("topic"))
     return Answer("\n".join(names), names)
 
 
 async def update_order_conf(admin: Admin, values: Values) -> Answer:
-    """Read or write how many queues each broker has of a topic that keeps its order."""
+    """Read or write the numbers of queues per broker of an ordered topic."""
     topic, method = values.get("topic"), values.get("method")
     if method == "get":
         found = await admin.cluster.get_kv(ORDER, topic)
@@ -278,7 +278,7 @@ async def update_order_conf(admin: Admin, values: Values) -> Answer:
 
 
 async def allocate_mq(admin: Admin, values: Values) -> Answer:
-    """Show which queues consumers at some addresses would get."""
+    """Show the queues that consumers at some addresses would get."""
     from tianzhou.client.cluster.routes import subscribe_queues
     from tianzhou.client.consumer.allocation import Averagely
 

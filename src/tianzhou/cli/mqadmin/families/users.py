@@ -20,13 +20,13 @@ PASSWORD = "TIANZHOU_PASSWORD"
 
 
 async def _done(what: str, values: Values, change: Callable[..., Awaitable[list[str]]]) -> Answer:
-    """Change something at the broker that is named, or at all of a cluster, as each has its own users."""
+    """Apply a change at the given broker, or at all brokers of a cluster, because each has its own users."""
     changed = await change(cluster=values.optional("clusterName"), broker_addr=values.optional("brokerAddr"))
     return done("\n".join(f"{what} {address} success." for address in changed), servers=changed)
 
 
 def _password(values: Values) -> str | None:
-    # Arguments of commands are seen by everybody on the machine.
+    # Arguments of commands are visible to all users of the machine, so the environment may contain the password.
     return values.optional("password") or os.environ.get(PASSWORD) or None
 
 
@@ -61,7 +61,7 @@ _USERS = Table("%-16s  %-22s  %-22s  %-22s", "#UserName|#Password|#UserType|#Use
 
 
 def _users(found: Iterable[UserInfo]) -> Answer:
-    # Servers of Tianzhou tell no password, and this tool shows none that others tell.
+    # Servers of Tianzhou return no passwords, and this tool hides those that other servers return.
     rows = [(one.username, "******", one.user_type, one.user_status) for one in found]
     return _USERS.answer(rows) if rows else Answer("", [])
 
@@ -85,7 +85,7 @@ async def list_user(admin: Admin, values: Values) -> Answer:
 
 
 async def copy_user(admin: Admin, values: Values) -> Answer:
-    """Copy users from a broker to another."""
+    """Copy users from one broker to another."""
     source, target, wanted = values.get("fromBroker"), values.get("toBroker"), values.listed("usernames")
     secrets = await admin.access.users_with_passwords(source)
     chosen = [one for one in secrets if not wanted or one.username in wanted]
@@ -135,7 +135,7 @@ def _set_acl(what: str) -> Callable[[Admin, Values], Awaitable[Answer]]:
 
 
 async def delete_acl(admin: Admin, values: Values) -> Answer:
-    """Remove what was said about a resource, or all policies of a user."""
+    """Remove the policy of a user for a resource, or all policies of the user."""
     name, resource = _user_of(values), values.optional("resources")
     return await _done("delete acl to", values, partial(admin.access.delete_acl, name, resource))
 
@@ -179,7 +179,7 @@ async def list_acl(admin: Admin, values: Values) -> Answer:
 
 
 async def copy_acl(admin: Admin, values: Values) -> Answer:
-    """Copy policies from a broker to another."""
+    """Copy policies from one broker to another."""
     source, target, wanted = values.get("fromBroker"), values.get("toBroker"), values.listed("subjects")
     lines, copied = [], []
     if wanted:

@@ -46,7 +46,7 @@ class DatabaseIds:
         create: bool = True,
     ) -> None:  # fmt: skip
         self.name = table
-        IdTable(Dialect.SQLITE, table)  # refuse a name before the first message
+        IdTable(Dialect.SQLITE, table)  # reject a wrong name before the first message
         self.rows: BlockingIdRows | AsyncIdRows
         engine = _engine_of(database)
         if engine is None:

@@ -18,7 +18,7 @@ SERVER_STATUS_IN_TRANS = 1
 
 
 class ConnectionOfOnce:
-    """The connection as the handler gets it: all of it but the calls that end the transaction.
+    """The connection that the handler gets; it rejects calls that end the transaction.
 
     Args:
         connection: the driver's connection.
@@ -38,30 +38,30 @@ class ConnectionOfOnce:
         setattr(self._connection, name, value)
 
     def commit(self) -> NoReturn:
-        """Refuse; see `ended_by_handler`."""
+        """Reject the call; see `ended_by_handler`."""
         raise ended_by_handler("commit()")
 
     def rollback(self) -> NoReturn:
-        """Refuse; see `ended_by_handler`."""
+        """Reject the call; see `ended_by_handler`."""
         raise ended_by_handler("rollback()")
 
     def begin(self) -> NoReturn:
-        """Refuse, as PyMySQL's BEGIN commits the transaction before it."""
+        """Reject the call, because PyMySQL's BEGIN commits the transaction before it."""
         raise ended_by_handler("begin()")
 
     def executescript(self, _script: str) -> NoReturn:
-        """Refuse, as sqlite3 commits before it runs a script."""
+        """Reject the call, because sqlite3 commits before it runs a script."""
         raise ended_by_handler("executescript()")
 
     def close(self) -> NoReturn:
-        """Refuse; see `ended_by_handler`."""
+        """Reject the call; see `ended_by_handler`."""
         raise ended_by_handler("close()")
 
     def __enter__(self) -> NoReturn:
         raise ended_by_handler("`with connection`, which commits,")
 
     def __exit__(self, *_: object) -> None:
-        """Nothing, as `__enter__` raises."""
+        """Do nothing, because `__enter__` raises."""
 
 
 class DbapiTransaction:
@@ -99,7 +99,7 @@ class DbapiTransaction:
     def commit(self) -> None:
         """See `Transaction.commit`."""
         if not _is_open(self._raw, self._driver):
-            # Too late for this message: its id and a part of the work are committed.
+            # It is too late for this message: its id and a part of the work are committed.
             raise ended_by_handler("COMMIT or ROLLBACK in SQL, or a statement that commits,")
         self._raw.commit()
         self.is_over = True
@@ -109,8 +109,8 @@ class DbapiDatabase:
     """Connections of a function; see `BlockingDatabase`.
 
     Args:
-        connect: returns a connection without an open transaction. It is called for each call of a handler, and the
-            connection is closed afterwards; a pool takes it back then.
+        connect: returns a connection without an open transaction. It is called for each call of a handler. The
+            connection is closed afterwards, which returns it to its pool if it has one.
     """
 
     def __init__(self, connect: Callable[[], Any]) -> None:
@@ -136,7 +136,7 @@ class DbapiDatabase:
                 yield transaction
             finally:
                 if not transaction.is_over:
-                    # A lost connection cannot roll back, and its server does. The error of the work is worth more.
+                    # A lost connection cannot roll back, but its server does. The error of the work is more useful.
                     with contextlib.suppress(Exception):
                         connection.rollback()
         finally:

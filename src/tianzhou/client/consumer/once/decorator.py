@@ -10,10 +10,10 @@
 The id of a message is a row that is inserted in the transaction of the work, so both are committed or neither is.
 The consequences (docs/adr/0030):
 
-- A message that comes again finds the row and counts as consumed; the handler does not run. A message that comes at
-  the same time elsewhere waits for the first transaction.
+- A message that is delivered again finds the row and counts as consumed; the handler does not run. A message that is
+  delivered elsewhere at the same time waits for the first transaction.
 - A handler that raises, or asks for a later delivery, rolls back work and row. So does a process that dies. The message
-  comes again.
+  is delivered again.
 - A row is stored for at least `window_s`. A message that comes after the row was deleted is consumed again.
 - Only the statements on the handler's `connection` are part of the transaction. An e-mail that it sends is not.
 """
@@ -86,9 +86,9 @@ def once(
             wrapped = _async_wrapper(handler, ids.rows, rule, arguments)
         else:
             wrapped = _blocking_wrapper(handler, ids.rows, rule, arguments)
-        # Consumers look at the signature, and pass no connection.
+        # Consumers read the signature, and pass no connection.
         wrapped.__signature__ = arguments.outer
-        wrapped.needs_message = True  # also when it is called with a value
+        wrapped.needs_message = True  # also when the handler takes a value
         return wrapped  # type: ignore[no-any-return]
 
     return decorate
@@ -151,7 +151,7 @@ class _Call:
         self._expiries_ms: dict[str, int] = {}
 
     def names_in_cache(self) -> list[str]:
-        """Return the ids as the cache has them, where other tables may have their ids."""
+        """Return the cache's names of the ids. They begin with the table's name, because tables may have equal ids."""
         return [self._prefix + id_ for id_ in self.unknown]
 
     def drop(self, known: Iterable[str]) -> None:
@@ -175,25 +175,26 @@ class _Call:
                 self.claimed.ids.append(id_)
 
     def settle(self, result: Any, context: tuple[Any, ...]) -> tuple[int, list[str]]:
-        """Return the number of consumed messages and the ids of fresh messages that are to come again."""
+        """Return the number of consumed messages, and the ids of fresh messages that will be delivered again."""
         done = self.claimed.count_done(result, *(context or self.claimed.context)[:1])
         self._expiries_ms.update(dict.fromkeys(self.claimed.ids[:done], self.until_ms))
         return done, self.claimed.ids[done:]
 
     def committed(self) -> dict[str, int]:
-        """Return all ids whose rows are committed, as the cache has them, with their time of expiry."""
+        """Return all ids whose rows are committed, by the cache's names, with their time of expiry."""
         return {self._prefix + id_: until_ms for id_, until_ms in self._expiries_ms.items()}
 
 
 class _Arguments:
-    """Puts the connection where the handler has its parameter.
+    """The handler's parameters, with the position at which the connection is inserted.
 
     Attributes:
         outer: the handler's signature without the connection.
         names: names of the handler's parameters.
 
     Raises:
-        ConfigError: the handler has no such parameter, or is async where it must not be, or the other way round.
+        ConfigError: the handler has no such parameter, or it is async with a blocking database, or plain with an async
+            one.
     """
 
     def __init__(self, handler: Callable[..., Any], *, wants_async: bool) -> None:

@@ -24,7 +24,7 @@ DIALECTS = {
 
 
 class _TransactionGuard:
-    """Refuses the calls of a handler that would end the transaction of its message's id."""
+    """Guard of a transaction: it rejects calls of the handler that would end the transaction of its message's id."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -47,8 +47,8 @@ class _TransactionGuard:
     def _reset(self) -> None:
         """Roll back by the driver.
 
-        After a COMMIT that failed, SQLAlchemy counts the transaction as ended and gives the connection back to the pool
-        as it is. The next user of the connection would commit the rows.
+        After a failed COMMIT, SQLAlchemy counts the transaction as ended and returns the connection to the pool without
+        a roll-back. The next user of the connection would commit the rows.
         """
         with contextlib.suppress(Exception):  # a lost connection cannot roll back, and its server does
             self._connection.connection.rollback()
@@ -56,7 +56,7 @@ class _TransactionGuard:
     def commit(self) -> None:
         """Commit, unless the handler has ended the transaction."""
         if not self._transaction.is_active:
-            # The handler has caught the error of its own call.
+            # The handler caught the error of its own commit or rollback.
             raise ended_by_handler("commit() or rollback()")
         self._at_work = False
         try:
@@ -110,7 +110,7 @@ class EngineTransaction:
 
     Args:
         connection: a connection whose transaction has begun.
-        guard: of the same connection.
+        guard: guard of the same connection.
     """
 
     def __init__(self, connection: Connection, guard: _TransactionGuard) -> None:
@@ -155,7 +155,7 @@ class AsyncEngineTransaction:
 
     Args:
         connection: a connection whose transaction has begun.
-        guard: of the same connection.
+        guard: guard of the same connection.
     """
 
     def __init__(self, connection: AsyncConnection, guard: _TransactionGuard) -> None:

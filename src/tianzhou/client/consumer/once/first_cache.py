@@ -1,4 +1,4 @@
-"""A cache of processed ids before a database: it saves transactions and decides nothing."""
+"""A cache of processed ids in front of a database. It saves transactions and makes no decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 PAUSE_S = 30.0
-"""Seconds for which a cache that failed is not asked: each call may wait for its time limit."""
+"""Seconds during which a failed cache is not asked, because each call may wait for its timeout."""
 CLAIM_MS = 1_000
 """Milliseconds for which the cache claims an id that it did not know. No member waits for such a claim."""
 
@@ -23,7 +23,7 @@ class FirstCache:
     """A cache of ids whose transactions are committed.
 
     Only ids that are `Claim.DONE` count. The database decides about all others, so a cache that fails, forgets or is
-    slow to learn costs a transaction for each duplicate.
+    slow to learn costs one transaction for each duplicate.
 
     Args:
         ids: the store of the cache.
@@ -61,7 +61,7 @@ class FirstCache:
             return None
         try:
             answer = call(*arguments)
-        except Exception as error:  # noqa: BLE001 - a cache of any kind may fail in any way, and none of it matters
+        except Exception as error:  # noqa: BLE001 - a cache may fail in any way, and no failure matters
             with self._lock:
                 was_failing, self._failed = self._failed, True
                 self._asked_again_s = self._clock.monotonic() + PAUSE_S

@@ -1,4 +1,4 @@
-"""The rows of processed ids in a database: the table is prepared once, and expired rows are deleted now and then."""
+"""The rows of processed ids in a database: prepares the table once, and deletes expired rows from time to time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PURGE_EVERY = 500
 
 @dataclass
 class _Upkeep:
-    """Counts committed rows, and names a probe.
+    """Counter of committed rows, and source of ids for probes.
 
     Attributes:
         name: name of the table.
@@ -39,8 +39,8 @@ class _Upkeep:
     committed: int = 0
 
     def is_due(self, committed: int) -> bool:
-        """Count committed rows. Return whether expired ones are to be deleted."""
-        # Two threads that count at the same time may lose some rows of the count, which delays a step.
+        """Count committed rows, and return whether expired rows have to be deleted now."""
+        # Two threads that count at the same time may lose some rows of the count, which only delays the deletion.
         self.committed += committed
         if self.committed < PURGE_EVERY:
             return False

@@ -41,7 +41,7 @@ class StatementStep(NamedTuple):
     Attributes:
         sql: the statement, with `:name` where a value goes.
         values: the values by name.
-        may_collide: whether the driver's `IntegrityError` is an outcome and no failure.
+        may_collide: whether the driver's `IntegrityError` is a normal outcome.
     """
 
     sql: str
@@ -74,7 +74,7 @@ Steps: TypeAlias = Generator["StatementStep | TransactionEnd", StatementOutcome,
 
 
 def row_id(scope: str, key: str) -> str:
-    """Return the id of a message as its row has it.
+    """Return the id of a message in its row.
 
     The id is `scope:key` as long as every database stores and compares it exactly: printable ASCII, at most 255
     characters. Any other id is the SHA-256 of it.
@@ -153,7 +153,7 @@ class IdTable:
         return StatementStep(f"{sql} ON CONFLICT DO NOTHING", values)
 
     def find(self, id_: str) -> StatementStep:
-        """Return the step that reads the row of an id as it was committed last."""
+        """Return the step that reads the last committed row of an id."""
         sql = f"SELECT id, until_ms FROM {self.name} WHERE id = :id"
         if self.dialect is Dialect.MYSQL:
             sql += " LOCK IN SHARE MODE"
@@ -211,7 +211,7 @@ def insert_ids(table: IdTable, ids: Iterable[str], until_ms: int) -> Steps[dict[
 
 
 def delete_ids(table: IdTable, ids: Iterable[str]) -> Steps[None]:
-    """Delete rows that `insert_ids` has inserted, as their messages are to come again."""
+    """Delete rows that `insert_ids` inserted, because their messages will be delivered again."""
     for id_ in sorted(ids):
         yield table.delete(id_)
 
@@ -232,7 +232,7 @@ def prepare_table(table: IdTable, probe_id: str, now_ms: int, *, create: bool) -
     Args:
         table: the table.
         probe_id: an id that no other process uses.
-        now_ms: present time; a probe that is left behind expires with it.
+        now_ms: present time; it is also the expiry of a probe that is left behind.
         create: whether to create the table.
 
     Raises:

@@ -55,7 +55,7 @@ class AsyncTransaction(Protocol):
 
 
 class BlockingDatabase(Protocol):
-    """Begins transactions from any thread."""
+    """A database in which any thread can begin transactions."""
 
     @property
     def dialect(self) -> Dialect:
@@ -76,7 +76,7 @@ class BlockingDatabase(Protocol):
 
 
 class AsyncDatabase(Protocol):
-    """Begins transactions in the event loop."""
+    """A database in which tasks of the event loop can begin transactions."""
 
     @property
     def dialect(self) -> Dialect:

@@ -1,1 +1,1 @@
-"""The pull consumer: its caller asks for messages."""
+"""The pull consumer: its caller requests the messages."""

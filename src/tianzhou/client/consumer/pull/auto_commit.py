@@ -16,19 +16,19 @@ from tianzhou.model import MessageQueue
 _log = logging.getLogger(__name__)
 
 REST_S = 0.2
-"""Seconds for which the caller may go on with messages of a queue that is given up, and still have them counted."""
+"""Seconds that the caller has to finish messages of a revoked queue and still have them committed."""
 
 
 class AutoCommitter:
-    """The positions of the assigned queues, stored on demand, at intervals, and when queues change hands.
+    """Commits of the assigned queues' positions: on request, at intervals, and when queues are revoked.
 
     Args:
         group: the consumer group.
-        offsets: where they are stored.
-        store: stores offsets and waits until they are stored; raises ClientError when some could not be.
+        offsets: the store of the group's offsets.
+        store: stores offsets and waits until they are stored; raises ClientError when some could not be stored.
         polling: knows the positions.
         clock: source of time.
-        interval_ms: pause between automatic commits; None for none.
+        interval_ms: pause between automatic commits; None disables them.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class AutoCommitter:
         self._next_s = 0.0
         self._stored: dict[MessageQueue, int] = {}
         self._leaving: dict[MessageQueue, int] = {}
-        """Positions of queues that are polled no more and may still be committed."""
+        """Positions of revoked queues that may still be committed."""
         self._storing = asyncio.Lock()
-        """An offset on its way must not arrive behind a later one."""
+        """Serializes commits, so that an earlier offset cannot arrive after a later one."""
 
     @property
     def automatic(self) -> bool:
@@ -59,14 +59,14 @@ class AutoCommitter:
         return self._interval_ms is not None
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset of a queue, None when it has none."""
+        """Return the group's stored offset of a queue; None without one."""
         offset = await self._offsets.read(queue)
         if offset is not None:
             self._stored[queue] = offset
         return offset
 
     async def commit(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """Store the positions that have moved, of these queues or of all.
+        """Store the positions that have changed, of these queues or of all.
 
         Raises:
             ClientError: some could not be stored; the log has the reasons.
@@ -86,7 +86,7 @@ class AutoCommitter:
             self._stored |= offsets
 
     async def before_poll(self) -> None:
-        """Commit what former polls returned, which counts as done by now, when that is due."""
+        """Commit the messages of former polls when a commit is due. A new poll means that they are finished."""
         if self._interval_ms is None:
             return
         now_s = self._clock.monotonic()
@@ -100,17 +100,20 @@ class AutoCommitter:
                 _log.warning("positions of group %s are not committed now: %s", self._group, error)
 
     async def before_sharing(self) -> None:
-        """Others may take queues before we learn which: commit what is done without doubt, unless the user commits."""
+        """Commit finished messages before a rebalance, unless the user commits.
+
+        Another member may get a queue before this member notices.
+        """
         await self._advance(self._polling.done_positions)
 
     def leave(self, queues: Collection[MessageQueue]) -> Coroutine[Any, Any, None]:
-        """Have queues polled no more, at once, and commit of them what is done; unless the user commits.
+        """Stop polling queues at once, and return a coroutine that commits their finished messages.
 
-        What the last poll returned is done when the caller polls again soon, and is else left to whoever gets the
-        queue. A user who commits has as long to do it.
+        The messages of the last poll count as finished if the caller polls again within `REST_S`. Otherwise the next
+        owner of the queue gets them again. When the user commits, the user has the same time to commit.
 
         Returns:
-            What is to be awaited for the second part.
+            The coroutine to await.
         """
         positions, done = (
             {queue: of[queue] for queue in queues if queue in of}
@@ -131,7 +134,7 @@ class AutoCommitter:
                 self._stored.pop(queue, None)
 
     async def _advance(self, known: Callable[[], Mapping[MessageQueue, int]]) -> None:
-        """Store offsets that are ahead of those stored, unless the user commits."""
+        """Store offsets that are greater than the stored ones, unless the user commits."""
         if not self.automatic:
             return
         async with self._storing:

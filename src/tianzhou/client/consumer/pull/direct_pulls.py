@@ -1,8 +1,8 @@
-"""Many pulls in one write, and their replies read into one block: over a connection of its own, without an event loop.
+"""Pulls over connections of their own, without an event loop: many pulls in one write, their replies in one block.
 
-For a caller with a thread to itself that takes whole ranges of queues, as a task of Spark's does. It serves brokers
-that are reached without TLS and without a proxy. Whatever else comes up, a connection that cannot be made or is lost, a
-server that goes away, bytes that are no frames, it leaves to `QueueReader.pull_raw`: a pull can be repeated.
+It is for a caller in a thread of its own that reads whole ranges of queues, such as a Spark task. It supports brokers
+without TLS and without a proxy. In all other cases (a connection that fails, a server that shuts down, bytes that are
+no frames) the caller uses `QueueReader.pull_raw` instead, because a pull can be repeated.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tianzhou.wire.templates import PullTemplate
 
 TIMEOUT_MS: Final = 10_000
 _TEMPLATES: Final = 256
-"""Templates of frames that are remembered; the next one has all be forgotten."""
+"""Maximum number of cached frame templates. The cache is cleared when one more is needed."""
 
 Found = tuple[RawPull, memoryview]
-"""What a pull brought, and its records, a view that holds their memory."""
+"""Result of a pull, and its records as a view, which holds their memory."""
 
 
 class Asked(NamedTuple):
-    """Pulls that are on their way.
+    """Pulls that wait for their replies.
 
     Attributes:
-        line: the connection they went over.
-        pulls: what they ask, by the numbers of their requests.
-        deadline_s: monotonic time at which they are given up.
+        line: their connection.
+        pulls: the pulls by their request numbers.
+        deadline_s: monotonic time at which they time out.
     """
 
     line: _BrokerLine
@@ -47,14 +47,14 @@ class Asked(NamedTuple):
 
 
 class _BrokerLine:
-    """A connection to a broker, and what has come over it that nobody has asked for yet.
+    """A connection to a broker, and received replies that were not collected yet.
 
     Args:
-        address: of the broker.
-        timeout_s: how long connecting may take.
+        address: address of the broker.
+        timeout_s: maximum seconds to connect.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the connection failed.
     """
 
     def __init__(self, address: str, timeout_s: float) -> None:
@@ -66,10 +66,10 @@ class _BrokerLine:
         self._wanted: set[int] = set()
 
     def send(self, frames: dict[int, bytes], timeout_s: float) -> None:
-        """Send requests, by their numbers; replies to former ones are dropped as they come.
+        """Send requests, by their numbers. Late replies to former requests are dropped.
 
         Raises:
-            OSError: the connection is lost, or the broker does not take them in time.
+            OSError: the connection is lost, or the broker does not accept the requests in time.
         """
         self._there.clear()
         self._wanted = set(frames)
@@ -78,12 +78,12 @@ class _BrokerLine:
         self._socket.sendall(b"".join(frames.values()))
 
     def receive(self, deadline_s: float, clock: Callable[[], float]) -> dict[int, PullReply]:
-        """The replies to what was sent last, by number, once all are there.
+        """Return the replies to the last requests, by number, once all have arrived.
 
         Raises:
-            TimeoutError: they do not come in time.
+            TimeoutError: they do not arrive in time.
             OSError: the connection is lost.
-            ProtocolError: what comes are no frames.
+            ProtocolError: the received bytes are no frames.
         """
         there, wanted = self._there, self._wanted
         while len(there) < len(wanted):
@@ -99,21 +99,21 @@ class _BrokerLine:
         return there
 
     def expects(self, numbers: Iterable[int]) -> bool:
-        """Whether these are the requests that were sent last, and nobody has their replies yet."""
+        """Whether these are the last requests, and their replies have not been collected yet."""
         return self._wanted == set(numbers)
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._socket.close()
 
 
 class DirectPulls:
-    """Pulls of a group, straight over sockets.
+    """Pulls of a group over sockets of their own.
 
     Args:
-        instance: knows the brokers' addresses, and what is done to requests.
+        instance: knows the brokers' addresses, and the hooks that change requests.
         group: the consumer group.
-        timeout_ms: for connecting and all replies together.
+        timeout_ms: timeout of connecting, and of all replies together.
         clock: monotonic time, seconds.
     """
 
@@ -132,13 +132,13 @@ class DirectPulls:
         self._templates: dict[tuple[MessageQueue, int, str | None, str | None], PullTemplate] = {}
 
     def send(self, pulls: Sequence[QueuePull]) -> Asked | None:
-        """Send pulls from one queue, none of which waits for messages.
+        """Send pulls of one queue. The broker answers all of them at once, also without messages.
 
         Args:
-            pulls: what to pull; only the fields up to `sql` count.
+            pulls: the pulls; only the fields up to `sql` are used.
 
         Returns:
-            What `collect` takes; None when they have not been sent, and are to be made another way.
+            The argument of `collect`; None when they were not sent, and the caller has to pull in another way.
         """
         remoting = self._instance.remoting
         queue = pulls[0].queue
@@ -160,16 +160,16 @@ class DirectPulls:
         return Asked(line, asked, deadline_s)
 
     def collect(self, asked: Asked) -> list[Found] | None:
-        """The replies to pulls that were sent last, in their order; None when these are to be made another way.
+        """Return the replies to the last pulls, in their order; None when the caller has to pull in another way.
 
         Raises:
-            BrokerError: the broker refuses one.
-            ProtocolError: an answer makes no sense.
-            RequestTimeout: they do not come in time.
+            BrokerError: the broker rejects a pull.
+            ProtocolError: an answer is invalid.
+            RequestTimeout: the replies do not arrive in time.
         """
         address = asked.line.address
         if self._lines.get(address) is not asked.line or not asked.line.expects(asked.pulls):
-            return None  # it was lost meanwhile, or others were sent
+            return None  # the connection was lost meanwhile, or other pulls were sent
         try:
             replies = asked.line.receive(asked.deadline_s, self._clock)
         except TimeoutError:
@@ -188,7 +188,7 @@ class DirectPulls:
         ]
 
     def close(self) -> None:
-        """End all connections; the next pulls make new ones."""
+        """Close all connections; the next pulls open new ones."""
         for address in list(self._lines):
             self._end(address)
 

@@ -12,12 +12,12 @@ from tianzhou.client.validation import check_number
 class PullOptions(ConsumerOptions):
     """The options of a pull consumer, besides those of `ConsumerOptions`.
 
-    The `consume_hooks` are called before `poll` returns messages, before and after at once because nobody tells what
-    becomes of them.
+    The `consume_hooks` are called when `poll` returns messages: before and after one directly after the other, because
+    the consumer cannot see when the caller has finished.
 
     Args:
-        pull_timeout_ms: limit of a pull that does not wait for messages.
-        auto_commit: whether `poll` commits at intervals what former polls returned.
+        pull_timeout_ms: timeout of a pull that does not wait for messages.
+        auto_commit: whether `poll` commits the messages of former polls at intervals.
         auto_commit_interval_ms: that interval.
         topic_check_interval_ms: pause between two comparisons of `watch_queues`.
     """

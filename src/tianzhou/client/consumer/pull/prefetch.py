@@ -1,4 +1,4 @@
-"""Reading assigned queues ahead of a caller who polls (client.md §18)."""
+"""Prefetching of messages from assigned queues, for a caller who polls (client.md §18)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _log = logging.getLogger(__name__)
 
 
 class _InHand(NamedTuple):
-    """The messages that `next` returned last; the caller may still work on them."""
+    """The messages that `next` returned last; the caller may still process them."""
 
     queue: MessageQueue
     first_offset: int
 
 
 class Prefetcher:
-    """A position per assigned queue, and at most one pull ahead of it.
+    """A position per assigned queue, and at most one prefetched pull per queue.
 
     Args:
-        instance: repairs what brokers have forgotten, and gives the time.
+        instance: sends missing heartbeats, and is the source of time.
         group: the consumer group, for the log.
-        pull: pulls from a queue at an offset, waiting for messages.
-        first_offset: where the group begins on a queue.
+        pull: pulls from a queue at an offset, and waits for messages.
+        first_offset: returns the offset at which the group begins on a queue.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class Prefetcher:
         return list(self._positions)
 
     def known_positions(self) -> dict[MessageQueue, int]:
-        """The next offset to return, of the queues whose beginning is known by now."""
+        """Return the next offset to return for each queue whose beginning is already known."""
         return {queue: at for queue, at in self._positions.items() if at is not None}
 
     def done_positions(self) -> dict[MessageQueue, int]:
-        """Likewise, but what was returned last does not count while the caller has not come back for more."""
+        """As `known_positions`, but without the messages returned last while the caller has not asked for more."""
         positions = self.known_positions()
         if self._in_hand is not None and self._in_hand.queue in positions:
             positions[self._in_hand.queue] = self._in_hand.first_offset
         return positions
 
     async def back_within(self, limit_s: float) -> bool:
-        """Whether the caller comes back for more in that time, or has come already, seconds."""
+        """Return whether the caller asks for more within this time in seconds, or has asked already."""
         if self._in_hand is None:
             return True
         with contextlib.suppress(TimeoutError):
@@ -82,7 +82,7 @@ class Prefetcher:
         return self._back.is_set()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues from now on; those that stay keep their positions."""
+        """Read exactly these queues from now on; queues that were assigned before retain their positions."""
         chosen = set(queues)
         for queue in self._positions.keys() - chosen:
             self._drop_fetched(queue)
@@ -90,19 +90,19 @@ class Prefetcher:
         self._paused &= chosen
 
     def take(self, queue: MessageQueue, at: int) -> None:
-        """Read one more queue, from an offset."""
+        """Add a queue, and read it from an offset."""
         self._positions[queue] = at
         self._arrived.set()
 
     def give_up(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues no more; what was fetched of them and not returned is dropped."""
+        """Stop reading these queues, and drop prefetched messages that were not returned."""
         for queue in queues:
             self._drop_fetched(queue)
             self._positions.pop(queue, None)
             self._paused.discard(queue)
 
     async def position(self, queue: MessageQueue) -> int:
-        """The next offset to return of a queue."""
+        """Return the next offset to return for a queue."""
         self.check_assigned(queue)
         at = self._positions[queue]
         if at is None:
@@ -110,7 +110,7 @@ class Prefetcher:
         return at
 
     def move(self, queue: MessageQueue, offset: int) -> None:
-        """Continue a queue at another offset; what was fetched of it is dropped."""
+        """Continue a queue at another offset, and drop its prefetched messages."""
         self.check_assigned(queue)
         self._drop_fetched(queue)
         self._positions[queue] = offset
@@ -118,7 +118,7 @@ class Prefetcher:
             self._in_hand = None
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Fetch no more from queues; what was fetched is still returned."""
+        """Stop fetching from queues; prefetched messages are still returned."""
         for queue in queues:
             self.check_assigned(queue)
             self._paused.add(queue)
@@ -133,7 +133,7 @@ class Prefetcher:
         """Check that a queue is assigned.
 
         Raises:
-            ClientError: it is not.
+            ClientError: the queue is not assigned.
         """
         if queue not in self._positions:
             raise ClientError(f"{queue} is not assigned to this consumer; subscribe or assign first")
@@ -145,7 +145,7 @@ class Prefetcher:
         self._ready = deque((q, result) for q, result in self._ready if q != queue)
 
     async def close(self) -> None:
-        """End every fetch."""
+        """Cancel every fetch."""
         tasks = list(self._fetches.values())
         self._fetches.clear()
         for task in tasks:
@@ -154,7 +154,7 @@ class Prefetcher:
             await asyncio.wait(tasks)
 
     async def next(self, timeout_ms: float) -> list[MessageExt]:
-        """The messages of the next pull that brought some; empty when none does in time."""
+        """Return the messages of the next pull that has some; return an empty list when none has in time."""
         clock = self._instance.clock
         deadline = clock.monotonic() + timeout_ms / 1000
         self._in_hand = None
@@ -175,7 +175,7 @@ class Prefetcher:
             if left_s <= 0:
                 return []
             try:
-                # Not wait_for: Python 3.11's loses a cancellation that comes with an arrival.
+                # No `wait_for`: that of Python 3.11 loses a cancellation that arrives together with a message.
                 async with asyncio.timeout(left_s):
                     await self._arrived.wait()
             except TimeoutError:
@@ -189,7 +189,7 @@ class Prefetcher:
             if not running.done():
                 return
             del self._fetches[queue]
-            running.result()  # what ended it without a result is a defect, and the caller hears of it
+            running.result()  # an error in the task is a defect, so raise it to the caller
         self._fetches[queue] = start_owned(self._fetch_one(queue), f"consumer group {self._group}")
 
     async def _fetch_one(self, queue: MessageQueue) -> None:

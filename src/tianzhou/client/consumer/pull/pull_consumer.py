@@ -1,4 +1,4 @@
-"""A consumer that asks for messages itself: by queue and offset, or by polling assigned queues (client.md §18, §19)."""
+"""A consumer that pulls messages by queue and offset, or polls assigned queues (client.md §18, §19)."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ POLL_REQUEST_TIMEOUT_MS = 30_000
 
 
 class PullConsumer(QueueReader, Startable):
-    """Reads queues at the caller's pace; an async context manager.
+    """A consumer whose caller pulls or polls messages; an async context manager.
 
-    Three ways to use it. `pull` with queue and offset keeps no state. `subscribe`, then `poll` and `commit`, shares
-    the queues of topics with the other members of the group, and keeps a position per queue. `assign` instead of
-    `subscribe` reads the queues one chooses, whatever others do. Positions are always the next offset to read.
+    There are three ways to use it. `pull` with queue and offset stores no state. `subscribe`, then `poll` and `commit`,
+    shares the queues of topics with the other members of the group, and stores a position per queue. `assign` instead
+    of `subscribe` reads the queues that the caller selects, independent of other members. A position is always the next
+    offset to read.
 
     Args:
         group: the consumer group; offsets are stored under it.
@@ -62,7 +63,7 @@ class PullConsumer(QueueReader, Startable):
             `tianzhou.client.options.ClientOptions`.
 
     Raises:
-        ConfigError: there is no such option, or one has a value it cannot have.
+        ConfigError: an option is unknown, or its value is not allowed.
     """
 
     def __init__(
@@ -114,10 +115,10 @@ class PullConsumer(QueueReader, Startable):
         self._stopped = False
 
     async def start(self) -> None:
-        """Get ready, and join the group when topics are subscribed.
+        """Start the consumer, and join the group when topics are subscribed.
 
         Raises:
-            ClientError: it is stopped.
+            ClientError: the consumer is stopped.
             BrokerError: a broker cannot serve an SQL subscription.
         """
         self._check_running()
@@ -134,7 +135,7 @@ class PullConsumer(QueueReader, Startable):
                 raise
 
     async def stop(self) -> None:
-        """Commit what polls have returned when `auto_commit` is on, leave the group, close what it owns."""
+        """Commit the positions when `auto_commit` is on, leave the group, and close the owned instance."""
         if self._stopped:
             return
         self._stopped = True
@@ -171,11 +172,11 @@ class PullConsumer(QueueReader, Startable):
     # --- shared queues ---------------------------------------------------------------------------------------
 
     def watch_queues(self, topic: str, listener: QueuesListener) -> None:
-        """Have `listener` called with the topic and its readable queues whenever these have changed.
+        """Call `listener` with the topic and its readable queues whenever these have changed.
 
         Args:
             topic: the topic.
-            listener: is called in the event loop; it replaces a former one of this topic.
+            listener: called in the event loop; it replaces a former listener of this topic.
         """
         self._check_running()
         self._watch.add(topic, listener)
@@ -183,7 +184,7 @@ class PullConsumer(QueueReader, Startable):
             self._keep("watch", self._watch.run)
 
     def subscribe(self, topic: str, tags: str | None = "*", *, sql: str | None = None) -> None:
-        """Have `poll` read our share of a topic's queues; the topic need not exist yet.
+        """Let `poll` read this member's share of a topic's queues; the topic need not exist yet.
 
         All members of a group have to subscribe to the same topics with the same expressions.
 
@@ -193,7 +194,7 @@ class PullConsumer(QueueReader, Startable):
             sql: SQL92 expression instead of tags.
 
         Raises:
-            ClientError: queues are assigned by hand, the consumer is stopped, or topic or expression are wrong.
+            ClientError: queues are assigned with `assign`, the consumer is stopped, or topic or expression are wrong.
         """
         self._check_running()
         check_topic(topic)
@@ -206,7 +207,7 @@ class PullConsumer(QueueReader, Startable):
             self._instance.spawn(self._join())
 
     def unsubscribe(self, topic: str) -> None:
-        """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
+        """Unsubscribe from a topic and stop reading its queues; the brokers learn of it with the next heartbeat."""
         self._shared.discard(topic)
         gone = [queue for queue in self._polling.queues if queue.topic == topic]
         if gone:
@@ -230,10 +231,10 @@ class PullConsumer(QueueReader, Startable):
     # --- assigned queues -------------------------------------------------------------------------------------
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = "*", sql: str | None = None) -> None:
-        """Choose the queues that `poll` reads; replaces what was chosen before.
+        """Select the queues that `poll` reads; this replaces a former selection.
 
-        Queues that stay go on at their positions; the others begin at the group's offset, or where
-        `consume_from_where` says.
+        Queues of the former selection continue at their positions. The others begin at the group's offset, or at
+        `consume_from_where` without one.
 
         Args:
             queues: the queues.
@@ -262,11 +263,11 @@ class PullConsumer(QueueReader, Startable):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues `poll` reads."""
+        """The queues that `poll` reads."""
         return self._polling.queues
 
     async def position(self, queue: MessageQueue) -> int:
-        """The next offset `poll` will return of an assigned queue.
+        """Return the next offset that `poll` will return for an assigned queue.
 
         Raises:
             ClientError: the queue is not assigned.
@@ -274,10 +275,10 @@ class PullConsumer(QueueReader, Startable):
         return await self._polling.position(queue)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue an assigned queue at an offset; what was fetched of it already is dropped.
+        """Continue an assigned queue at another offset, and drop its prefetched messages.
 
         Raises:
-            ClientError: the queue is not assigned, or holds no such offset and will not next.
+            ClientError: the queue is not assigned, or the offset is not between its first offset and its end.
         """
         self._polling.check_assigned(queue)
         first, end = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
@@ -304,7 +305,7 @@ class PullConsumer(QueueReader, Startable):
         self._polling.move(queue, await self.offset_by_time(queue, timestamp_ms))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop fetching from queues; what was fetched already is still returned."""
+        """Stop fetching from queues; prefetched messages are still returned."""
         self._polling.pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
@@ -312,13 +313,13 @@ class PullConsumer(QueueReader, Startable):
         self._polling.resume(queues)
 
     async def poll(self, timeout_ms: float = 5_000) -> list[MessageExt]:
-        """The next messages of our queues, those of one pull; empty when none come in time.
+        """Return the messages of one pull from the consumer's queues; an empty list when none arrive in time.
 
         Args:
-            timeout_ms: how long to wait for some.
+            timeout_ms: maximum ms to wait for messages.
 
         Raises:
-            ClientError: the consumer does not run, or has neither subscribed nor an assigned queue.
+            ClientError: the consumer is not running, or has no subscription and no assigned queue.
         """
         self._check_running()
         if not self._running:
@@ -337,10 +338,10 @@ class PullConsumer(QueueReader, Startable):
         return messages
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Store the positions, which are behind everything that polls have returned.
+        """Store the positions, which are behind all messages that polls have returned.
 
         Args:
-            queues: only of these; None for all.
+            queues: only these queues; None for all.
 
         Raises:
             ClientError: some could not be stored, or the consumer is stopped.
@@ -349,16 +350,17 @@ class PullConsumer(QueueReader, Startable):
         await self._commits.commit(None if queues is None else set(queues))
 
     async def send_back(self, message: MessageExt, delay_level: int = 0) -> None:
-        """Have a message delivered again later: it goes to the group's retry topic, or at last to its dead letters.
+        """Request a later delivery of a message: it goes to the group's retry topic, and finally to its dead letters.
 
-        Push consumers of the group read that topic; one that polls has to subscribe to `%RETRY%` and the group's name.
+        Push consumers of the group read that topic. A consumer that polls has to subscribe to `%RETRY%` and the group's
+        name.
 
         Args:
             message: the message, as delivered.
-            delay_level: when; 0 lets the broker decide by the number of attempts, -1 makes a dead letter of it.
+            delay_level: the delay level; 0 lets the broker choose by the number of attempts, -1 makes it a dead letter.
 
         Raises:
-            ClientError: no broker takes it, or the consumer is stopped.
+            ClientError: no broker accepts it, or the consumer is stopped.
         """
         self._check_running()
         message = replace(message, topic=original_topic(message.topic, message.properties, self._group))

@@ -1,4 +1,4 @@
-"""A pull consumer as the other members of its group, the brokers and operators see it (client.md §3, §18)."""
+"""A pull consumer as a member of its group, for heartbeats, rebalances and operators' tools (client.md §3, §18)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class PullMember:
 
     Args:
         group: the consumer group.
-        model: whether members that subscribe share the messages, or each gets all.
-        polling: the queues it reads.
-        sharing: decides which these are, when topics are subscribed.
-        shared: the topics subscribed; the consumer changes them.
-        subscription: the subscription of a topic that is read.
-        commit_soon: stores the positions of shared queues before others take some.
+        model: whether the members of the group share the messages, or each gets all.
+        polling: the queues that the consumer reads.
+        sharing: assigns these queues, when topics are subscribed.
+        shared: the subscribed topics; the consumer changes them.
+        subscription: returns the subscription of a topic.
+        commit_soon: stores the positions of shared queues before other members get some of them.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PullMember:
         return set(self._shared) or {queue.topic for queue in self._polling.queues}
 
     def wake_rebalance(self) -> None:
-        """See `GroupMember`; of no consequence when queues are assigned by hand."""
+        """See `GroupMember`. It has no effect when queues are assigned with `assign`."""
         self._commit_soon()
         self._sharing.wake()
 
@@ -97,6 +97,6 @@ class PullMember:
         """See `GroupMember`.
 
         Raises:
-            ClientError: always; nobody has given this consumer a handler.
+            ClientError: always, because a pull consumer has no handler.
         """
         raise ClientError(f"group {self._group} is read by a pull consumer, which has no handler")

@@ -1,7 +1,7 @@
-"""Replies to pulls, split where they were read: their records are views of the memory they were received into. Pure.
+"""Replies to pulls, split without copies: their records are views of the receive buffer. Pure.
 
-A `Session` copies each body out of its frame, because the next read overwrites it. Here a read goes behind the one
-before, into a block of memory that is written again only when nobody looks at it any more.
+A `Session` copies each body out of its frame, because the next read overwrites the frame. Here each read is stored
+behind the one before, in a block of memory that is reused only when no view of it is left.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.wire.command import Command, split
 
 BLOCK_BYTES: Final = 5 << 20
-"""Bytes of a block: what is pulled at once (`span_reader.BATCH_BYTES`), and the last reply of it."""
+"""Bytes of a block: one batch of pulls (`span_reader.BATCH_BYTES`), and its last reply."""
 MOST_SPARE: Final = 4
-"""Blocks that are used again; those made beside them go when nobody looks at them any more."""
+"""Maximum number of blocks that are reused. Further blocks are freed when no view of them is left."""
 
 _WORDS: Final = Struct(">iI")
 _HEADER_SIZE: Final = 0xFFFFFF
 _SMALL_REST: Final = 256 << 10
-"""Bytes left of a block that are not worth a read."""
+"""Minimum bytes left in a block for another read."""
 
 
 class PullReply(NamedTuple):
-    """A frame that has come.
+    """A received frame.
 
     Attributes:
-        command: its header; without a body.
-        body: what stands behind the header, a view that holds its memory.
+        command: its header, without a body.
+        body: the bytes behind the header, as a view that holds their memory.
     """
 
     command: Command
@@ -37,10 +37,10 @@ class PullReply(NamedTuple):
 
 
 class PullReplies:
-    """Splits what arrives into frames.
+    """Splitter of received bytes into frames.
 
     A transport writes into `writable()` and reports with `received(count)`. A frame above `MAX_FRAME` is an error
-    before any of its memory is taken.
+    before memory for it is allocated.
 
     Args:
         block_bytes: bytes of a block.
@@ -56,7 +56,7 @@ class PullReplies:
         self._begin = self._end = 0
 
     def begin(self) -> None:
-        """Write the block again from its beginning, if nobody looks at it; before the next pulls are sent."""
+        """Reuse the block from its beginning, if no view of it is left; call it before the next pulls are sent."""
         if self._begin == self._end:
             self._view.release()
             if _is_free(self._block):
@@ -64,16 +64,16 @@ class PullReplies:
             self._view = memoryview(self._block)
 
     def writable(self) -> memoryview:
-        """Where the next bytes from the server are to be written; never empty."""
+        """Return the memory for the next bytes from the server; never empty."""
         if self._begin == self._end and len(self._block) - self._end < _SMALL_REST:
             self._move(0)
         return self._view[self._end :]
 
     def received(self, count: int) -> list[PullReply]:
-        """The frames that `count` bytes just written into `writable()` complete, in order.
+        """Return the frames that the `count` bytes just written into `writable()` complete, in order.
 
         Raises:
-            ProtocolError: they are no frames; nothing may be fed to this after that.
+            ProtocolError: the bytes are no frames; this object must not be used after that.
         """
         self._end += count
         found = []
@@ -94,7 +94,7 @@ class PullReplies:
         return found
 
     def _move(self, size: int) -> None:
-        """Go on in a block with room for a frame of that size, or any, with what has come of it."""
+        """Continue in a block with room for a frame of `size` bytes (0: any size), and copy the incomplete frame."""
         pending = bytes(self._view[self._begin : self._end])
         self._view.release()
         self._block = self._spare(max(size, self._block_bytes))
@@ -115,7 +115,7 @@ class PullReplies:
 def _is_free(block: bytearray) -> bool:
     """Whether no view of a block is left."""
     try:
-        block.append(block.pop())  # which a bytearray refuses while there are views, and does in place otherwise
+        block.append(block.pop())  # fails while there are views, and changes nothing otherwise
     except BufferError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""A callback called again and again for each of our queues, as by MQPullConsumerScheduleService (client.md §19)."""
+"""Repeated calls of a callback for each queue of this member, as by MQPullConsumerScheduleService (client.md §19)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PullTurn:
     """One call of a callback.
 
     Attributes:
-        consumer: what to pull with, and to read and store offsets: `committed`, `pull`, `commit_offsets`.
-        next_delay_ms: how long the queue rests before the next call; the callback may change it.
+        consumer: the consumer to pull with, and to read and store offsets: `committed`, `pull`, `commit_offsets`.
+        next_delay_ms: ms until the next call for the queue; the callback may change it.
     """
 
     consumer: PullConsumer
@@ -37,20 +37,21 @@ class PullTurn:
 
 
 PullTask: TypeAlias = Callable[[MessageQueue, PullTurn], Awaitable[None]]
-"""Called with a queue that is ours."""
+"""Callback that is called with a queue of this member."""
 
 
 class PullSchedule(Startable):
-    """Shares the queues of topics with the group and calls a callback for each of ours; an async context manager.
+    """A scheduler that shares the queues of topics with the group, and calls a callback for each queue of this member.
 
-    A queue's calls follow one another; different queues are served side by side. What is read and which offsets are
-    stored is the callback's matter. A call that raises is logged, and the queue rests for a second.
+    It is an async context manager. The calls for one queue run one after the other; calls for different queues run
+    concurrently. The callback decides which messages it reads and which offsets it stores. When a call raises, the
+    error is logged, and the next call for the queue follows after a second.
 
     Args:
         group: the consumer group.
         namesrv_addr: name servers, see `ClientInstance`.
-        concurrency: how many calls run at the same time.
-        keywords: as of `PullConsumer`, but for those of commits and `queues_changed`.
+        concurrency: maximum number of calls at the same time.
+        keywords: as of `PullConsumer`, except those of commits and `queues_changed`.
 
     Raises:
         ConfigError: an option is wrong.
@@ -75,16 +76,16 @@ class PullSchedule(Startable):
         )
 
     def register(self, topic: str, callback: PullTask, tags: str | None = "*", *, sql: str | None = None) -> None:
-        """Have a callback called for our queues of a topic.
+        """Call a callback for this member's queues of a topic.
 
         Args:
             topic: the topic.
             callback: called with a queue and a `PullTurn`.
-            tags: what members of the group say they subscribe to; pulls say what they want themselves.
+            tags: tag expression of the group's subscription; pulls have expressions of their own.
             sql: SQL92 expression instead of tags.
 
         Raises:
-            ClientError: the topic or the expression is wrong, or the topic has a callback.
+            ClientError: the topic or the expression is wrong, or the topic has a callback already.
         """
         if topic in self._callbacks:
             raise ClientError(f"topic {topic} has a callback in group {self._group} already; register it once")
@@ -93,28 +94,28 @@ class PullSchedule(Startable):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues whose callback is called now."""
+        """The queues of this member, for which the callbacks are called."""
         return sorted(self._ours)
 
     async def start(self) -> None:
-        """Join the group and begin to call.
+        """Join the group and start the calls.
 
         Raises:
-            ClientError: it is stopped, or no topic is registered.
+            ClientError: the schedule is stopped, or no topic is registered.
         """
         if not self._callbacks:
             raise ClientError(f"the pull schedule of group {self._group} has no callback; register one first")
         await self.consumer.start()
 
     async def stop(self) -> None:
-        """End the calls that run, and leave the group."""
+        """Cancel the running calls, and leave the group."""
         await self._tasks.end()
         self._ours.clear()
         await self.consumer.stop()
 
     def _queues_changed(self, topic: str, _all_queues: list[MessageQueue], ours: list[MessageQueue]) -> None:
         for queue in [queue for queue in self._ours if queue.topic == topic and queue not in ours]:
-            del self._ours[queue]  # its running call ends by itself, and is the last
+            del self._ours[queue]  # the running call of this queue finishes and is its last
         for queue in ours:
             if queue not in self._ours:
                 self._ours[queue] = self._tasks.spawn(self._serve(queue))

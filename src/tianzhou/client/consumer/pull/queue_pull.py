@@ -1,4 +1,4 @@
-"""One pull from a queue, as its caller wants it (client.md §19)."""
+"""The arguments of one pull from a queue (client.md §19)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tianzhou.model import MessageQueue
 
 
 class QueuePull(msgspec.Struct, frozen=True):
-    """What `QueueReader.pull_raw` is to pull; the fields are the arguments of `QueueReader.pull`."""
+    """A pull for `QueueReader.pull_raw`; the fields are the arguments of `QueueReader.pull`."""
 
     queue: MessageQueue
     offset: int

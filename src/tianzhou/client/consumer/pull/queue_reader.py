@@ -1,4 +1,4 @@
-"""Reading queues one request at a time: what they hold, what the group has reached, single pulls (client.md §19)."""
+"""Single requests about queues: their offsets, the group's committed offsets, and pulls (client.md §19)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tianzhou.model import MessageExt, MessageQueue, PullResult, SubscriptionDat
 
 
 class QueueReader(GroupClient):
-    """The part of a `PullConsumer` that keeps no position.
+    """The part of a `PullConsumer` that has no positions.
 
     Args:
         group: the consumer group.
         instance: reaches the brokers.
-        offsets: where the group's offsets are stored.
-        pull_timeout_ms: limit of a pull that does not wait for messages.
-        filters: take out messages that the consumer is not to get.
+        offsets: the store of the group's offsets.
+        pull_timeout_ms: timeout of a pull that does not wait for messages.
+        filters: remove messages that the consumer shall not get.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class QueueReader(GroupClient):
     # --- queues and offsets ----------------------------------------------------------------------------------
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's readable queues, sorted, as the name server knows them now.
+        """Return the topic's readable queues, sorted, from a name server's present route.
 
         Raises:
             ClientError: the topic does not exist.
@@ -61,22 +61,22 @@ class QueueReader(GroupClient):
         return found
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset the queue still holds."""
+        """Return the first offset that the queue still has."""
         address = await self._broker(queue)
         return await rpc.min_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the queue's next message will get."""
+        """Return the offset that the queue's next message will get."""
         address = await self._broker(queue)
         return await rpc.max_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
-        """The first offset stored at or after a time; with `upper` the last at or before it.
+        """Return the first offset stored at or after a time; with `upper` the last one at or before it.
 
         Args:
             queue: the queue.
             timestamp_ms: milliseconds since the epoch.
-            upper: see above; brokers before 5.0 do not know it.
+            upper: see above; brokers before 5.0 ignore it.
         """
         address = await self._broker(queue)
         return await rpc.search_offset(
@@ -89,12 +89,12 @@ class QueueReader(GroupClient):
         )
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """Store time of the queue's first message, milliseconds since the epoch; None when it holds none."""
+        """Return the store time of the queue's first message, ms since the epoch; None for an empty queue."""
         address = await self._broker(queue)
         return await rpc.earliest_store_time(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset of a queue, None when it has none."""
+        """Return the group's stored offset of a queue; None without one."""
         return await self._offsets.read(queue)
 
     async def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -129,18 +129,18 @@ class QueueReader(GroupClient):
 
         Args:
             queue: the queue.
-            offset: the first wanted offset.
-            max_messages: most messages; brokers give at most 32 at once from memory, 8 from disk.
+            offset: offset to begin at.
+            max_messages: maximum number of messages; brokers return at most 32 at once from memory, 8 from disk.
             tags: tag expression, `A || B`.
             sql: SQL92 expression instead of tags.
-            suspend_ms: how long the broker may hold the request while there is no new message.
-            timeout_ms: limit of the request; by default the consumer's `pull_timeout_ms` beyond `suspend_ms`.
-            max_bytes: most bytes of records, where the broker knows this wish.
-            broker_id: the replica to ask, 0 for the master.
+            suspend_ms: ms that the broker may hold the request while there is no new message.
+            timeout_ms: timeout of the request; by default `suspend_ms` plus the consumer's `pull_timeout_ms`.
+            max_bytes: maximum bytes of records, for brokers that support it.
+            broker_id: id of the replica to ask; 0 is the master.
 
         Raises:
-            BrokerError: the broker refuses.
-            RemotingError: it does not answer.
+            BrokerError: the broker rejects the pull.
+            RemotingError: the broker does not answer.
         """
         raw = await self.pull_raw(
             QueuePull(queue, offset, max_messages, tags, sql, suspend_ms, timeout_ms, max_bytes, broker_id)
@@ -161,12 +161,12 @@ class QueueReader(GroupClient):
         )
 
     async def pull_raw(self, request: QueuePull) -> RawPull:
-        """As `pull`, with the records still as bytes for decoders of their own (wire.md §5), and past `filter_hooks`.
+        """As `pull`, but return the records as bytes, and do not call `filter_hooks` (wire.md §5).
 
-        Brokers filter tags by hash only, so a decoder that asks for tags has to compare them itself.
+        Brokers filter tags by hash only, so the caller that decodes the records has to compare the tags.
 
         Args:
-            request: what to pull.
+            request: the pull.
         """
         queue, suspend_ms = request.queue, request.suspend_ms
         check_queue(queue)

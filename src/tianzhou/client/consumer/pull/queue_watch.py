@@ -1,4 +1,4 @@
-"""Noticing that a topic has got more or fewer queues (client.md §18)."""
+"""Detection of changes in a topic's queues (client.md §18)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tianzhou.remoting.callbacks import failure_of
 _log = logging.getLogger(__name__)
 
 QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
-"""Called with a topic and its readable queues, sorted."""
+"""Callback with a topic and its readable queues, sorted."""
 
 
 class QueueWatch:
-    """Compares the queues of topics at intervals, and calls listeners when they have changed.
+    """Watcher that compares the queues of topics at intervals and calls listeners after changes.
 
     Args:
         instance: knows the name servers.
@@ -33,11 +33,11 @@ class QueueWatch:
         self._known: dict[str, list[MessageQueue]] = {}
 
     def add(self, topic: str, listener: QueuesListener) -> None:
-        """Call `listener` when a topic's queues have changed; it replaces a former one of this topic."""
+        """Call `listener` after a change of a topic's queues; it replaces a former listener of this topic."""
         self._listeners[topic] = listener
 
     async def run(self) -> None:
-        """Compare until cancelled."""
+        """Compare the queues until cancelled."""
         task = asyncio.current_task()
         while True:
             for topic in list(self._listeners):

@@ -1,1 +1,1 @@
-"""The push consumer: handlers are called with what its queues hold."""
+"""The push consumer: handlers are called with the messages of its queues."""

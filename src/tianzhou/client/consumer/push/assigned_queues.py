@@ -1,4 +1,4 @@
-"""The queues a push consumer owns: one pull loop each, and how far each is consumed (client.md §12, §16)."""
+"""The queues assigned to a push consumer: one pull loop each, and their consumed offsets (client.md §12, §16)."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _log = logging.getLogger(__name__)
 PULL_EXPIRY_S = 120
 LOCK_INTERVAL_S = 20.0
 BROKER_LOCK_LIFE_S = 60.0
-"""A broker gives a lock to another member when it was not renewed for this long."""
+"""Seconds without a renewal after which a broker grants a lock to another member."""
 LEAVE_AT_ONCE_S = 0.5
-"""Seconds for which rebalancing waits for running handlers and for offsets before it goes on with other queues."""
+"""Seconds that a rebalance waits for a revoked queue's handlers and offset commit before it handles other queues."""
 REST_S = 0.2
-"""Seconds for which handlers may go on with messages of a queue that is given up, and still have them counted."""
+"""Seconds that running handlers have to finish messages of a revoked queue and still commit them."""
 UNLOCK_DELAY_S = 20.0
-"""Seconds after its last renewal for which a lock is held for a handler that does not end, the queue given up."""
+"""Maximum seconds after its last renewal that a revoked queue's lock is held for a handler that is still running."""
 WARN_INTERVAL_S = 60
 
 
 class AssignedQueues:
-    """Takes queues over, keeps them filled, gives them up, and stores their offsets.
+    """The queues of this member: it adds and revokes queues, pulls their messages, and stores their offsets.
 
     Args:
         instance: reaches the brokers.
         group: the consumer group.
-        options: how to pull.
-        offsets: where progress is stored.
-        subscription: the subscription of a topic, None when it is not subscribed.
-        hand_out: takes the messages that were pulled.
-        lost: called when a queue was given up because another member has its lock.
+        options: the consumer's options.
+        offsets: the store of the group's offsets.
+        subscription: returns the subscription of a topic; None for a topic that is not subscribed.
+        hand_out: gets the pulled messages.
+        lost: called when a queue is dropped because another member has its lock.
         rates: counts pulls.
         spawn: runs a coroutine as a task of the consumer.
     """
@@ -88,22 +88,22 @@ class AssignedQueues:
         self._open = True
         self._persist_due = self._persisting = False
         self.table: dict[MessageQueue, ProcessQueue] = {}
-        """The queues that are ours now."""
+        """The queues of this member, including revoked ones whose handlers are still running."""
 
-    # --- taking and giving up --------------------------------------------------------------------------------
+    # --- adding and revoking ---------------------------------------------------------------------------------
 
     @property
     def staying(self) -> list[MessageQueue]:
-        """The queues that are ours and are not being given up."""
+        """The queues of this member that are not being revoked."""
         return [queue for queue, pq in self.table.items() if not pq.leaving]
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Take a queue over from the offset its group has reached; in order, once its lock is ours.
+        """Add a queue and consume it from the group's offset; an orderly consumer locks it first.
 
         Returns:
             False when that is not possible now.
         """
-        if queue in self.table:  # its last handler has not ended yet
+        if queue in self.table:  # the last handler of its former assignment is still running
             return False
         self._taking.add(queue)
         try:
@@ -116,7 +116,7 @@ class AssignedQueues:
         if self._options.locks and not (await self._locks.lock([queue])).get(queue, False):
             return False
         try:
-            # Read behind the lock: its former owner has stored the offset before.
+            # Read the offset after the lock: the former owner stores the offset before it releases the lock.
             stored = await self._offsets.read(queue)
             start = await self._first_offset(queue, stored)
         except TianzhouError as error:
@@ -125,8 +125,8 @@ class AssignedQueues:
                 await self._locks.unlock([queue])
             return False
         if self._open and queue not in self.table:
-            # A broker answers 0 for a queue it has no offset of; once it is stored, tools see the group's place in
-            # every queue, its retry topic's too.
+            # A broker answers 0 for a queue without an offset. Store the 0, so that tools show the group's offset in
+            # every queue, also of its retry topic.
             pq = self._start(queue, start, stored or None)
             if self._options.locks:
                 pq.locked(locked_s, self._instance.clock.now_ms())
@@ -134,7 +134,7 @@ class AssignedQueues:
         return True
 
     async def give_up(self, queues: list[MessageQueue]) -> None:
-        """Give queues up and store how far they are consumed, once the handlers at work have ended or take too long."""
+        """Revoke queues, and store their offsets when the running handlers have finished or take too long."""
         leaving = [self.table[queue] for queue in queues if queue in self.table]
         if not leaving:
             return
@@ -185,35 +185,35 @@ class AssignedQueues:
             del self.table[pq.queue]
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue those of the queues that are ours at other offsets; what is in hand does not count."""
+        """Continue this member's queues at other offsets. Results of messages still being consumed are ignored."""
         ours = {queue: offset for queue, offset in offsets.items() if queue in self.staying}
         for queue, offset in ours.items():
             self._restart(self.table[queue], offset)
         await self._offsets.persist(ours, confirm=True)
 
     def stop_pulling(self) -> None:
-        """End every pull loop; the queues stay ours until `close`."""
+        """Cancel every pull loop; the queues stay assigned until `close`."""
         self._open = False
         for pq in self.table.values():
             if pq.pull_task is not None:
                 pq.pull_task.cancel()
 
     async def unlock_all(self) -> None:
-        """Free every lock, so that others need not wait for their end."""
+        """Release every lock, so that other members need not wait for its expiry."""
         await self._locks.unlock(self._locks.held)
 
     def close(self) -> None:
-        """Forget every queue."""
+        """Drop every queue."""
         for pq in self.table.values():
             pq.drop()
         self.table.clear()
 
     def suspend(self) -> None:
-        """Pull nothing until `resume`."""
+        """Pause all pulls until `resume`."""
         self._unpaused.clear()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Continue to pull after `suspend`."""
         self._unpaused.set()
 
     async def _first_offset(self, queue: MessageQueue, stored: int | None) -> int:
@@ -230,7 +230,7 @@ class AssignedQueues:
         self, queue: MessageQueue, start: int, stored: int | None, former: ProcessQueue | None = None
     ) -> ProcessQueue:
         limits = self._options.limits if former is None else former.limits
-        # A handler may still be at work from when the queue was ours before; in order, ours waits for its end.
+        # A handler of the queue's former assignment may still be running. In order, the new one waits for its end.
         no_handler = self._no_handler.setdefault(queue, set_event()) if self._options.orderly else None
         pq = ProcessQueue(queue, start, limits, self._instance.clock.now_ms(), stored, no_handler)
         pq.last_pull_s = self._instance.clock.monotonic()
@@ -256,14 +256,14 @@ class AssignedQueues:
             pq.limit(limits)
 
     def revive(self) -> None:
-        """Restart the pull loops that have ended or hung for two minutes; warn of queues that stay full."""
-        # Of the clock that nobody sets: one that is set on would restart every queue.
+        """Restart pull loops that have ended or hung for two minutes. Warn of queues that stay full."""
+        # Use the monotonic clock: a change of the system time would restart every queue.
         now_s = self._instance.clock.monotonic()
         for pq in list(self.table.values()):
             if pq.given_up:
                 continue
             paused = not pq.room.is_set()
-            # Between a pull and the confirmation of its offset a queue is always paused.
+            # With `commit="sync"` a queue always pauses between a pull and the confirmation of its offset.
             if paused and not self._options.confirms_pulls and now_s - pq.warned_s > WARN_INTERVAL_S:
                 pq.warned_s = now_s
                 why = pq.tracker.pause_reason(pq.limits)
@@ -276,18 +276,19 @@ class AssignedQueues:
     # --- locks -----------------------------------------------------------------------------------------------
 
     async def keep_locks(self) -> None:
-        """Renew our locks until cancelled."""
+        """Renew the locks of this member's queues until cancelled."""
         while self._options.locks:
             await asyncio.sleep(LOCK_INTERVAL_S)
             await self._renew([pq for pq in self.table.values() if not pq.given_up])
-            # A lock that a broker has granted though its reply was lost would keep others out.
+            # When the reply to a granted lock is lost, this member holds a lock without a queue, which would block
+            # others.
             await self._locks.unlock(self._locks.held - self.table.keys() - self._taking)
 
     async def relock(self, pq: ProcessQueue) -> bool | None:
-        """Ask for a lock again that could not be renewed in time.
+        """Request a lock again that could not be renewed in time.
 
         Returns:
-            True when it is ours, False when the queue is not ours any more, None when that cannot be learnt now.
+            True when this member has the lock, False when it lost the queue, None when no broker answers now.
         """
         answers = await self._renew([pq])
         return None if pq.queue not in answers else not pq.given_up
@@ -297,7 +298,7 @@ class AssignedQueues:
         asked_s = clock.monotonic()
         answers = await self._locks.lock(pq.queue for pq in renewed)
         stray = [pq.queue for pq in renewed if answers.get(pq.queue) and pq.queue not in self.table]
-        if stray and self._open:  # given up while the question was on its way
+        if stray and self._open:  # revoked while the request was under way
             await self._locks.unlock(stray)
         for pq in renewed:
             if pq.given_up or pq.queue not in answers:
@@ -306,7 +307,7 @@ class AssignedQueues:
             if answers[pq.queue] and not unsafe:
                 pq.locked(asked_s, clock.now_ms())
                 continue
-            # Another member has consumed of it, or may have: what we hold of it is out of date.
+            # Another member has or may have consumed from the queue, so its messages and offsets here are outdated.
             _log.warning("group %s has lost the lock of %s for a while and begins it again", self._group, pq.queue)
             pq.drop()
             if self.table.get(pq.queue) is pq:
@@ -314,7 +315,7 @@ class AssignedQueues:
             self._lost()
         return answers
 
-    # --- pulling ---------------------------------------------------------------------------------------------
+    # --- pulls -----------------------------------------------------------------------------------------------
 
     async def _pull_loop(self, pq: ProcessQueue) -> None:
         while True:
@@ -323,7 +324,7 @@ class AssignedQueues:
             if not self._unpaused.is_set():
                 await self._unpaused.wait()
             if self._options.confirms_pulls:
-                pq.last_pull_s = self._instance.clock.monotonic()  # a loop that waits for the broker does not hang
+                pq.last_pull_s = self._instance.clock.monotonic()  # waiting for the broker is not a hang
                 await self.confirm(pq)
             if pq.given_up:
                 return
@@ -335,7 +336,7 @@ class AssignedQueues:
                 await self._pull_once(pq)
             except TianzhouError as error:
                 await self._after_error(pq, error)
-            except Exception:  # noqa: BLE001 - a filter hook may raise anything; the queue is pulled on
+            except Exception:  # noqa: BLE001 - a filter hook may raise anything, and pulls of the queue must continue
                 _log.exception("pull from %s for group %s failed", pq.queue, self._group)
                 await asyncio.sleep(PULL_ERROR_DELAY_MS / 1000)
             else:
@@ -346,7 +347,7 @@ class AssignedQueues:
         queue = pq.queue
         subscription = self._subscription(queue.topic)
         if subscription is None:
-            await asyncio.sleep(1.0)  # unsubscribed: the next sharing of queues drops it
+            await asyncio.sleep(1.0)  # unsubscribed: the next rebalance drops it
             return
         routes = self._instance.routes
         address = routes.readable(queue.broker_name, pq.suggested_broker_id)
@@ -404,7 +405,8 @@ class AssignedQueues:
     async def _correct(self, pq: ProcessQueue, raw: pulling.RawPull) -> None:
         offset = raw.next_offset
         if offset < pq.next_offset:
-            # A slave may have handed out what its master does not show yet. What is not done comes once more.
+            # A slave may have returned messages that its master does not have yet. Unfinished messages are pulled
+            # again.
             offset = min(offset, pq.tracker.committable)
         _log.warning(
             "group %s continues %s at offset %d instead of %d: the broker says so, the queue holds %d to %d",
@@ -415,7 +417,7 @@ class AssignedQueues:
             raw.min_offset,
             raw.max_offset,
         )
-        pq.dropped = True  # what is still in hand must not store an offset over this one
+        pq.dropped = True  # messages still being consumed must not store an offset over this one
         await self._offsets.persist({pq.queue: offset}, confirm=True)
         if self._open and self.table.get(pq.queue) is pq:
             self._start(pq.queue, offset, offset, pq)
@@ -434,7 +436,7 @@ class AssignedQueues:
         await asyncio.sleep(pull_delay_ms(error) / 1000)
 
     async def _begin_if_deleted(self, pq: ProcessQueue) -> None:
-        """Begin a queue anew if its topic was deleted with the offsets of the group: other messages come next."""
+        """Restart a queue at offset 0 if its topic was deleted with the group's offsets: new messages begin there."""
         if self._options.is_broadcast or not pq.next_offset:
             return
         try:
@@ -448,16 +450,16 @@ class AssignedQueues:
             "topic %s was deleted: group %s continues %s at offset 0 instead of %d when the topic is made again",
             pq.queue.topic, self._group, pq.queue, pq.next_offset,
         )  # fmt: skip
-        pq.dropped = True  # what is still in hand must not store an offset
+        pq.dropped = True  # messages still being consumed must not store an offset
         self._start(pq.queue, 0, None, pq)
 
     # --- offsets ---------------------------------------------------------------------------------------------
 
     async def persist(self, *, confirm: bool = False) -> None:
-        """Store the offsets that have moved.
+        """Store the offsets that have changed.
 
         Args:
-            confirm: wait until they are stored.
+            confirm: whether to wait until they are stored.
         """
         await self._progress.store(list(self.table.values()), confirm=confirm)
 
@@ -466,7 +468,7 @@ class AssignedQueues:
         await self._progress.confirm(pq)
 
     def persist_soon(self) -> None:
-        """Store the offsets that have moved: others of the group may take queues before we learn which."""
+        """Store the offsets that have changed, before other members of the group get queues of this one."""
         if self._open and not self._options.is_broadcast:
             self._persist_due = True
             if not self._persisting:
@@ -474,7 +476,7 @@ class AssignedQueues:
                 self._spawn(self._persist_while_due())
 
     async def _persist_while_due(self) -> None:
-        # One at a time, however often a broker reports that members have changed.
+        # One run at a time, even if a broker reports changes of the members repeatedly.
         try:
             while self._persist_due and self._open:
                 self._persist_due = False

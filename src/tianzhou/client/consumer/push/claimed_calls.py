@@ -1,4 +1,4 @@
-"""The call of a handler whose messages are compared with a store of processed ids."""
+"""The call of a handler whose message ids are claimed in a store of processed ids."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ClaimedCall:
     """The arguments of a handler's call, and the ids claimed for it.
 
     Args:
-        argument: the message, or its value; a list of them where handlers get lists.
-        named: the arguments by name; a handler of values gets `message` or `messages` in any case.
+        argument: the message, or its value; a list of them for handlers that get lists.
+        named: the arguments by name; a handler of values always gets `message` or `messages`.
 
     Attributes:
         given: the messages of the call.
-        fresh: the messages that the handler is to consume, in the order of `given`.
+        fresh: the messages that the handler shall consume, in the order of `given`.
         ids: the ids of `fresh`.
-        running: an id that is in work elsewhere; empty when none is.
+        running: an id that another handler call is processing; empty without one.
     """
 
     __slots__ = ("_argument", "_in_lists", "_named", "fresh", "given", "ids", "running")
@@ -42,7 +42,7 @@ class ClaimedCall:
 
     @property
     def context(self) -> tuple[Any, ...]:
-        """The context, when it has come by name."""
+        """The context, when it was passed by name."""
         return (self._named["context"],) if "context" in self._named else ()
 
     def arguments(self, wanted: frozenset[str]) -> tuple[Any, dict[str, Any]]:
@@ -63,11 +63,11 @@ class ClaimedCall:
     def count_done(self, result: Any, context: Any = None) -> int:
         """Return the number of fresh messages that are consumed, by the handler's result and its `ack_index`.
 
-        The consumer counts `ack_index` in the list it gave, so it is changed to count the duplicates too.
+        The consumer counts `ack_index` in its own list of messages, so it is changed to include the duplicates.
 
         Args:
             result: the handler's result.
-            context: the handler's context; None when it has none.
+            context: the handler's context; None without one.
         """
         done = len(self.ids)
         ack_index = getattr(context, "ack_index", None)
@@ -95,8 +95,8 @@ def key_of(message: MessageExt, key: Callable[[MessageExt], Any]) -> str:
     """Return the key of a message.
 
     Raises:
-        ClientError: the message has none. All messages without a key would count as the same one, and only the first
-            would be processed.
+        ClientError: the message has no key. All such messages would count as the same one, and only the first would be
+            processed.
     """
     found = key(message)
     if found is None or found == "":

@@ -1,4 +1,4 @@
-"""Consuming one message at once, outside its queue, because a tool asks for it (client.md §17.2)."""
+"""Direct consumption of one message, outside its queue, on request of a tool (client.md §17.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESULTS: dict[ConsumeResult | None, str] = {
 async def directly(
     handlers: Handlers, message: MessageExt, group: str, clock: Clock, *, orderly: bool
 ) -> DirectConsumption:
-    """Give a message to its handler; the answer has no other consequence.
+    """Call the handler of a message; its result has no other effect than the answer.
 
     Args:
         handlers: the consumer's handlers.
@@ -29,7 +29,7 @@ async def directly(
         orderly: whether the consumer consumes in order.
 
     Returns:
-        What came of it; what the handler raises is an answer, too.
+        The result; an error of the handler is also returned as a result.
     """
     message.topic = original_topic(message.topic, message.properties, group)
     context = ConsumeContext(MessageQueue(message.topic, message.broker_name, message.queue_id))

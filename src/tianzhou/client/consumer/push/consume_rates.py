@@ -14,26 +14,26 @@ MINUTE_STEP_S = 10.0
 HOUR_SAMPLES = 7
 HOUR_STEP_S = 600.0
 MEASURED_FIRST = 32
-"""Calls of a handler that are all measured, so that its times are known soon."""
+"""Number of a handler's first calls that are all measured, so that its times are known soon."""
 MEASURED_EVERY = 7
-"""After the first ones, one of so many calls is measured."""
+"""Interval of measured calls after the first ones: one of this many."""
 
 
 @dataclass(slots=True)
 class TopicRates:
-    """Counters of one topic; whoever does something adds to them.
+    """Counters of one topic; the code that pulls and consumes adds to them.
 
     Attributes:
-        pulls: pulls answered.
-        pull_ms: how long they took together.
-        pulled: messages they brought.
-        calls: calls of handlers.
-        call_ms: how long they took together.
-        consumed: messages consumed.
-        failed: messages not consumed.
-        timed: messages whose handlers were measured.
-        cpu_ms: milliseconds of a processor that these handlers took together.
-        wall_ms: milliseconds from begin to end of these calls together.
+        pulls: number of answered pulls.
+        pull_ms: their total duration, ms.
+        pulled: number of pulled messages.
+        calls: number of handler calls.
+        call_ms: their total duration, ms.
+        consumed: number of consumed messages.
+        failed: number of messages that were not consumed.
+        timed: number of messages whose handler calls were measured.
+        cpu_ms: milliseconds of a processor in these calls together.
+        wall_ms: duration of these calls together, ms.
     """
 
     pulls: int = 0
@@ -49,9 +49,9 @@ class TopicRates:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next call of the handler is to be measured: each of the first ones, then one of several.
+        """Whether to measure the next handler call: each of the first ones, then one of several.
 
-        A look at the processor's clock costs about as much as a step of a coroutine.
+        Reading the processor's clock costs about as much as a step of a coroutine.
         """
         return self.calls < MEASURED_FIRST or self.calls % MEASURED_EVERY == 0
 
@@ -68,13 +68,13 @@ class TopicRates:
         self.wall_ms += wall_s * 1000
 
     def called(self, seconds: float) -> None:
-        """Count a call of a handler, and how long it took."""
+        """Count a handler call and its duration in seconds."""
         self.calls += 1
         self.call_ms += seconds * 1000
 
 
 class _History:
-    """A topic's counters now, and where they stood in the last minute and hour, with the times."""
+    """A topic's counters, and their former values in the last minute and hour, with the times."""
 
     def __init__(self, now_s: float) -> None:
         self.rates = TopicRates()
@@ -105,7 +105,7 @@ class _History:
         if not messages:
             return None
         cpu_ms, wall_ms = (now.cpu_ms - hour.cpu_ms) / messages, (now.wall_ms - hour.wall_ms) / messages
-        # The compiled loop times a run of calls as a whole, its own work between two calls included.
+        # The compiled loop measures a run of calls as a whole, including its own work between two calls.
         return HandlerTimes(cpu_ms, max(cpu_ms, wall_ms), messages, runs_in)
 
 
@@ -131,16 +131,16 @@ class ConsumeRates:
         return history
 
     def of(self, topic: str) -> TopicRates:
-        """A topic's counters."""
+        """Return a topic's counters."""
         return self._history(topic).rates
 
     def sample(self, now_s: float) -> None:
-        """Remember where the counters stand; call it every few seconds."""
+        """Store the present values of the counters; call it every few seconds."""
         for history in self._topics.values():
             history.sample(now_s)
 
     def status(self, topic: str, now_s: float) -> ConsumeStatus:
-        """A topic's figures as running info gives them: of the last minute, failures of the last hour."""
+        """Return a topic's figures for the running info: rates of the last minute, failures of the last hour."""
         return self._history(topic).status(now_s)
 
     def times(self, runs_in: Mapping[str, RunsIn]) -> dict[str, HandlerTimes]:
@@ -154,10 +154,10 @@ class ConsumeRates:
 
     @property
     def consumed(self) -> int:
-        """Messages consumed, of all topics."""
+        """Number of messages consumed, of all topics."""
         return sum(history.rates.consumed for history in self._topics.values())
 
     @property
     def failed(self) -> int:
-        """Messages not consumed, of all topics."""
+        """Number of messages not consumed, of all topics."""
         return sum(history.rates.failed for history in self._topics.values())

@@ -1,7 +1,7 @@
-"""Dispatch of pulled messages to handlers: the line of what waits, and the workers that serve the line.
+"""Dispatch of pulled messages to handlers: a line of waiting work, and workers that serve it.
 
-`concurrent.ConcurrentDispatcher` has no order, `orderly.OrderlyDispatcher` keeps that of the queues (client.md §13,
-§14).
+`concurrent.ConcurrentDispatcher` has no order. `orderly.OrderlyDispatcher` preserves the order of the queues (client.md
+§13, §14).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tianzhou.wire.delivered import add_property
 T = TypeVar("T")
 
 TURN_MESSAGES = 100
-"""Messages consumed without waiting after which the loop's other tasks get their turn."""
+"""Number of messages consumed without waiting after which other tasks of the event loop run."""
 
 
 _FATES = {
@@ -45,21 +45,21 @@ def _place(message: MessageExt) -> str:
 
 
 class Work(NamedTuple):
-    """Messages for one call of a handler, and the queue they are from."""
+    """Messages for one call of a handler, and their queue."""
 
     pq: ProcessQueue
     messages: list[MessageExt]
 
 
 class HandlerDispatcher(ABC, Generic[T]):
-    """A line of what waits for handlers, and workers that serve it.
+    """A line of work for handlers, and the workers that serve it.
 
     Args:
         group: the consumer group.
-        options: the consumer's.
-        handlers: who consumes.
-        send_back: takes what was not consumed.
-        rates: counts what was consumed.
+        options: the consumer's options.
+        handlers: the handlers.
+        send_back: returns messages that were not consumed to the brokers.
+        rates: counts consumed messages.
         clock: source of time.
         spawn: runs a coroutine as a task of the consumer.
     """
@@ -90,16 +90,16 @@ class HandlerDispatcher(ABC, Generic[T]):
         self._open = True
 
     def start_workers(self, count: int) -> None:
-        """Begin to call handlers, `count` at the same time."""
+        """Start `count` workers, which call handlers at the same time."""
         self._workers.resize(count)
 
     def resize(self, count: int) -> None:
-        """Change how many handlers run at the same time."""
+        """Change the number of workers."""
         if self._workers.slots:
             self._workers.resize(count)
 
     async def drain(self, timeout_s: float) -> None:
-        """Hand out nothing more, and let running handlers finish for `timeout_s`."""
+        """Dispatch no more work, and wait up to `timeout_s` seconds for running handlers."""
         self._open = False
         self._line.clear()
         for waiter in self._idle:
@@ -108,7 +108,7 @@ class HandlerDispatcher(ABC, Generic[T]):
         await self._workers.drain(timeout_s)
 
     async def next(self) -> Work | None:
-        """The next work whose queue is still ours; None when the consumer has stopped."""
+        """Return the next work whose queue is still assigned; None when the consumer has stopped."""
         self._turn += 1
         if self._turn >= TURN_MESSAGES:
             self._turn = 0
@@ -126,7 +126,7 @@ class HandlerDispatcher(ABC, Generic[T]):
             await self._called_for()
 
     def _call_one(self) -> None:
-        """Have one who waits look at the line; while it has not yet, nobody else is called."""
+        """Wake one idle worker to serve the line; wake no other before it has run."""
         while self._idle and not self._called:
             waiter = self._idle.pop()
             if not waiter.done():
@@ -134,7 +134,7 @@ class HandlerDispatcher(ABC, Generic[T]):
                 waiter.set_result(None)
 
     async def _called_for(self) -> None:
-        """Wait until there may be something in the line, or nothing comes any more."""
+        """Wait until the line may have work, or the consumer stops."""
         waiter = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)
         try:
@@ -160,7 +160,7 @@ class HandlerDispatcher(ABC, Generic[T]):
             await self._consume(work, slot)
 
     def _count(self, topic: str, began_s: float) -> TopicRates:
-        """Count a call of a handler, which ends now."""
+        """Count a handler call that ends now, and return the topic's counters."""
         rates = self._rates.of(topic)
         rates.called(self._clock.monotonic() - began_s)
         return rates
@@ -168,7 +168,7 @@ class HandlerDispatcher(ABC, Generic[T]):
     def _next_step(
         self, message: MessageExt, failure: Exception | None, max_times: int, wanted_level: int = 0
     ) -> NextStep | None:
-        """What follows for a message that was not consumed, see `Handlers.next_step`; said in the log."""
+        """Return and log the next step for a message that was not consumed, see `Handlers.next_step`."""
         step = self._handlers.next_step(message, failure, max_times, wanted_level)
         fate = Fate.AGAIN if step is None else step.fate
         if isinstance(failure, NotCalled):
@@ -183,7 +183,7 @@ class HandlerDispatcher(ABC, Generic[T]):
 
     @abstractmethod
     def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Put pulled messages, whose topics are the original ones already, in line."""
+        """Add pulled messages to the line; their topics are the original ones already."""
 
     @abstractmethod
     def finish(self, work: Work) -> None:
@@ -191,22 +191,22 @@ class HandlerDispatcher(ABC, Generic[T]):
 
     @abstractmethod
     async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
-        """Have messages that were not consumed delivered again.
+        """Request another delivery of messages that were not consumed.
 
         Args:
             work: the messages.
-            failure: what the handler raised, None when it requested a later delivery.
-            context: when they are delivered again.
+            failure: the error that the handler raised; None when it requested a later delivery.
+            context: the handler's context, with the time of the delivery.
         """
 
     @abstractmethod
     async def expire(self, work: Work) -> None:
-        """Have messages that took too long delivered again."""
+        """Request another delivery of messages that took too long."""
 
     @abstractmethod
     def _take(self) -> Work | None:
-        """Take out what is first in line and may be handed out now, None when there is nothing."""
+        """Remove and return the first work in the line that may run now; None without any."""
 
     @abstractmethod
     async def _consume(self, work: Work, slot: Slot) -> None:
-        """Call the handler, and do what follows from its answer."""
+        """Call the handler, and process its result."""

@@ -1,4 +1,4 @@
-"""Handlers: who consumes a topic's messages, what they are given, and what they may answer (client.md §13.2, §14)."""
+"""Handlers of topics: their arguments and their possible results (client.md §13.2, §14)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tianzhou.remoting.callbacks import call_in_thread, failure_of
 from tianzhou.wire.bodies.handler_times import RunsIn
 
 Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
-"""Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
+"""Function that consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
 
 The handler gets a `ConsumeContext` if it has a second argument or an argument named `context`. With `body=` it gets the
 body's value as its first argument, and the arguments named `message` and `context`. The message is consumed when the
-handler returns nothing or SUCCESS; any other value logs a warning and counts as SUCCESS. When the handler raises any
+handler returns None or SUCCESS; any other value logs a warning and counts as SUCCESS. When the handler raises any
 exception, even `SystemExit`, the broker delivers the message again, later and after others. An orderly consumer retries
 it after a pause, before the next message of the queue. Only Ctrl-C in the main thread is no failure of the handler and
-ends the program. `ConsumeResult` has the other answers.
+ends the program. `ConsumeResult` has the other results.
 """
 
 H = TypeVar("H", bound=Handler)
@@ -44,16 +44,16 @@ ORDERLY = frozenset(ConsumeResult) - {ConsumeResult.RECONSUME_LATER}
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """The second argument of a handler; what it sets here goes with its answer.
+    """The second argument of a handler; the handler sets attributes to refine its result.
 
     Attributes:
-        queue: the queue the messages are from.
-        delay_level: when messages that are not consumed are delivered again; 0 lets the broker decide, -1 makes dead
-            letters of them.
-        ack_index: of a list, the index of the last message that is consumed, -1 for none; those behind it are
-            delivered again. None for all.
+        queue: the queue of the messages.
+        delay_level: delay level of messages that are not consumed; 0 lets the broker choose, -1 makes them dead
+            letters.
+        ack_index: for a list, the index of the last consumed message, -1 for none; later messages are delivered again.
+            None for all.
         auto_commit: orderly consumers only: with False, SUCCESS commits nothing until a COMMIT.
-        suspend_ms: orderly consumers only: how long the queue rests before the messages are delivered again; None for
+        suspend_ms: orderly consumers only: ms that the queue pauses before the messages are delivered again; None for
             the consumer's `suspend_current_queue_time_ms`.
     """
 
@@ -65,12 +65,12 @@ class ConsumeContext:
 
 
 class HandlerOptions(NamedTuple):
-    """What is particular to a handler.
+    """Options of one handler.
 
     Attributes:
-        body: what the values of bodies are, see `tianzhou.client.decode_body`; None gives it messages.
-        undecodable: what comes of messages whose bodies have no value; None for the default.
-        retry: what comes of messages that it does not consume; None for the consumer's way.
+        body: type of the values of bodies, see `tianzhou.client.decode_body`; with None it gets messages.
+        undecodable: treatment of messages whose bodies cannot be decoded; None for the default.
+        retry: retry policy for messages that it does not consume; None for the consumer's options.
     """
 
     body: Any = None
@@ -94,14 +94,14 @@ class Handlers:
 
     Args:
         group: the consumer group.
-        orderly: whether it consumes in order.
-        batch_size: most messages of one call; above 1, handlers get lists.
-        threads: how many sync handlers run at the same time.
-        hooks: called around each call of a handler.
+        orderly: whether the consumer consumes in order.
+        batch_size: maximum messages of one call; above 1, handlers get lists.
+        threads: maximum number of sync handlers that run at the same time.
+        hooks: called before and after each call of a handler.
         is_broadcast: whether each member of the group gets all messages.
-        rates: where the times of handlers are added.
-        cpu_s: processor's time of the event loop's thread, seconds.
-        wall_s: time of a monotonic clock, seconds.
+        rates: counters to which the times of handlers are added.
+        cpu_s: returns the processor time of the event loop's thread, seconds.
+        wall_s: returns the time of a monotonic clock, seconds.
     """
 
     def __init__(
@@ -126,12 +126,14 @@ class Handlers:
         self._known: dict[str, _Known] = {}
         self._warned: set[str] = set()
         self.plain: dict[str, Callable[..., Awaitable[Any]]] = {}
-        """By topic the coroutine functions that take the message alone and have no hooks around them: who calls them
-        here instead of with `call` gives to `answer` what they return."""
+        """Coroutine functions by topic, for handlers that take only the message and have no hooks.
+
+        A caller may call one of these instead of `call`, and has to pass its result to `answer`.
+        """
         self.in_loop: set[str] = set()
-        """Topics whose `plain` handlers run in the event loop, so that the dispatcher that calls them measures them."""
+        """Topics whose `plain` handlers run in the event loop, so their dispatcher measures their times."""
         self.runs_in: dict[str, RunsIn] = {}
-        """Where the handler of a topic runs."""
+        """Where the handler of each topic runs."""
         self.threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self.batch_size = batch_size
@@ -141,11 +143,11 @@ class Handlers:
         return bool(self._known)
 
     def add(self, topic: str, handler: Handler, options: HandlerOptions = PLAIN) -> None:
-        """Have a topic's messages consumed by `handler`.
+        """Set the handler of a topic.
 
         Raises:
-            ClientError: it cannot be called as handlers are.
-            ConfigError: an option has a value it cannot have.
+            ClientError: the function cannot be called as a handler.
+            ConfigError: the value of an option is not allowed.
         """
         typed = None
         if options.body is not None:
@@ -178,16 +180,16 @@ class Handlers:
     def next_step(
         self, message: MessageExt, failure: BaseException | None, max_times: int, wanted_level: int = 0
     ) -> NextStep | None:
-        """What follows for a message that was not consumed, as its handler's options have it.
+        """Return the next step for a message that was not consumed, by its handler's options.
 
         Args:
             message: the message.
-            failure: what the call raised; None when the handler asked for a later delivery.
-            max_times: how often a message may be delivered again, when its handler's policy does not say.
-            wanted_level: the delay level that the handler has set.
+            failure: the error of the call; None when the handler requested a later delivery.
+            max_times: maximum number of redeliveries, when the handler's policy has none.
+            wanted_level: the delay level that the handler set.
 
         Returns:
-            The step; None when it is the consumer's way that counts.
+            The step; None when the consumer's options apply.
         """
         known = self._known.get(message.topic)
         if known is None:
@@ -201,12 +203,12 @@ class Handlers:
         return next_step(known.retry, message.reconsume_times, max_times, wanted_level)
 
     def retry_of(self, topic: str) -> RetryPolicy | None:
-        """The retry policy of a topic's handler."""
+        """Return the retry policy of a topic's handler; None without one."""
         known = self._known.get(topic)
         return None if known is None else known.retry
 
     def resize(self, threads: int) -> None:
-        """Change how many sync handlers run at the same time; those that run now are let finish."""
+        """Change the number of sync handlers that run at the same time; running ones finish."""
         self.threads = threads
         self._drop_threads()
 
@@ -216,20 +218,20 @@ class Handlers:
             self._executor = None
 
     def close(self) -> None:
-        """Drop the threads and processes; handlers that still run in them are not waited for."""
+        """Drop the threads and processes without waiting for handlers that still run in them."""
         self._drop_threads()
         for known in self._known.values():
             if isinstance(known.handler, ProcessPool):
                 known.handler.close()
 
     async def call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
-        """Call the topic's handler, with the hooks around it; sync ones in a thread.
+        """Call the topic's handler, and the hooks before and after it; sync handlers run in a thread.
 
         Raises:
             Exception: raised by the handler.
             CallbackExit: the handler raised `SystemExit` or another exception that is no `Exception`.
-            ClientError: there is no handler, or it answered what this consumer cannot do.
-            NotCalled: a body has no value of the kind that the handler wants.
+            ClientError: the topic has no handler, or the handler returned a result that this consumer does not support.
+            NotCalled: a body cannot be decoded to the handler's type.
         """
         spent = Spent() if self._rates.of(topic).is_due else None
         if not self.hooks:
@@ -289,7 +291,7 @@ class Handlers:
                 if inspect.isawaitable(outcome):
                     if spent is not None:
                         outcome = measured(outcome, spent, self.cpu_s)
-                        spent.wall_s = None  # the call in the thread was only the beginning
+                        spent.wall_s = None  # the call in the thread only created the awaitable
                     outcome = await outcome
         except Exception:
             raise
@@ -309,10 +311,10 @@ class Handlers:
         return outcome
 
     def answer(self, topic: str, outcome: Any) -> ConsumeResult | None:
-        """A topic's handler's answer; a value that is none means consumed, and is warned of once.
+        """Return the result of a topic's handler. Any other value counts as consumed, and is logged once per topic.
 
         Raises:
-            ClientError: it is an answer that this consumer cannot follow.
+            ClientError: the result is not supported by this consumer.
         """
         if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self._answers):
             return outcome
@@ -336,7 +338,7 @@ class Handlers:
 
 
 def _check_function(topic: str, handler: object) -> None:
-    # Found out at the first message instead, each message would be retried until it is a dead letter.
+    # Check now: without the check each message would be retried until it is a dead letter.
     if not callable(handler):
         raise ClientError(f"the handler of topic {topic} is {handler!r}; it has to be a function")
     name = getattr(handler, "__qualname__", repr(handler))
@@ -349,7 +351,7 @@ def _check_handler(topic: str, handler: Handler) -> None:
     name = getattr(handler, "__qualname__", repr(handler))
     try:
         signature = inspect.signature(handler)
-    except (TypeError, ValueError):  # some builtins do not tell
+    except (TypeError, ValueError):  # some builtins have no signature
         return
     for arguments in ((None,), (None, None)):
         try:
@@ -371,7 +373,7 @@ def _is_async(handler: Handler) -> bool:
 def _wants_context(handler: Handler) -> bool:
     try:
         parameters = inspect.signature(handler).parameters.values()
-    except (TypeError, ValueError):  # some builtins do not tell
+    except (TypeError, ValueError):  # some builtins have no signature
         return False
     places = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     if any(p.name == "context" for p in places[1:2]):
@@ -380,7 +382,7 @@ def _wants_context(handler: Handler) -> bool:
 
 
 def outcome_of(result: ConsumeResult | None) -> ConsumeOutcome:
-    """An answer as hooks and traces name it."""
+    """Return the outcome of a result, for hooks and traces."""
     if result in {ConsumeResult.RECONSUME_LATER, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT, ConsumeResult.ROLLBACK}:
         return ConsumeOutcome.FAILED
     return ConsumeOutcome.SUCCESS

@@ -1,4 +1,4 @@
-"""Consuming each message at most once: a decorator for handlers, and what remembers the ids.
+"""Consuming each message at most once: a decorator for handlers, and stores of processed ids.
 
     seen = SqliteIds("seen.db")
 
@@ -6,20 +6,20 @@
     @idempotent(seen, window_s=7 * 86_400)
     async def book(message): ...
 
-A message queue delivers at least once: after a crash, a lost answer or a change of the group, a message comes again.
-The decorator claims a message's id before the handler runs, and skips messages whose id is claimed.
+A message queue delivers at least once: after a crash, a lost answer or a change of the group, it delivers a message
+again. The decorator claims a message's id before the handler runs, and skips messages whose id is claimed.
 
-What it promises, and what not:
+The guarantees and their limits:
 
-- Within the window, no handler run begins for an id after one has ended well. A run that raises, or asks for a later
-  delivery, gives the id back, and the message is consumed again when it comes again.
-- A process that dies inside a run leaves the id claimed. Without `lease_s` the message is then skipped: at most once,
-  though perhaps never done. With `lease_s` another run begins when the claim is so old: at least once, in that one
-  case. `once` has both: it writes the id in the same transaction as the work itself.
-- A message that comes again after the window has passed is consumed again.
-- All members of a group have to use one store; `MemoryIds` belongs to one process, and forgets with it.
-- Two messages count as the same when `default_id` says so: they have the same unique key, which their producer gives
-  and repeats with each attempt, the same keys and the same body. Give `key` to go by an id of your own.
+- Within the window, no handler run begins for an id after one has succeeded. A run that raises, or asks for a later
+  delivery, releases the id, and the message is consumed again at the next delivery.
+- A process that dies during a run leaves the id claimed. Without `lease_s` the message is then skipped: at most once,
+  but perhaps never finished. With `lease_s` another run begins when the claim has reached this age: at least once, in
+  this one case. `once` has both: it writes the id in the same transaction as the work itself.
+- A message that is delivered again after the window is consumed again.
+- All members of a group have to use one store. `MemoryIds` belongs to one process, and loses its ids when that ends.
+- Two messages count as the same when their `default_id` is the same: the unique key, which the producer sets and
+  repeats with each attempt, the keys and the body. Set `key` to use an id of your own.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class Claim(enum.Enum):
 
 
 class ProcessedIds(Protocol):
-    """Remembers which ids are done, and which are in work; times are milliseconds."""
+    """A store of ids that are finished or being processed; times are milliseconds."""
 
     blocking: bool
-    """Whether calls wait for a disk or a network; from async handlers they are made in a thread then."""
+    """Whether calls wait for a disk or a network; async handlers then make them in a thread."""
 
     def claim(self, key: str, now_ms: int, claim_ms: int) -> Claim:
-        """Claim an id for `claim_ms` unless it is finished before; atomic among all who share the store."""
+        """Claim an id for `claim_ms` unless it is claimed or finished already; atomic for all users of the store."""
         ...
 
     def finish(self, key: str, now_ms: int, window_ms: int) -> None:
-        """Note that the id is done, for `window_ms`."""
+        """Mark the id as finished for `window_ms`."""
         ...
 
     def release(self, key: str) -> None:
-        """The id is not done; who claims it next may have it."""
+        """Release the claim of an unfinished id, so that the next delivery may claim it."""
         ...
 
 
@@ -71,7 +71,7 @@ class MemoryIds:
     """Ids in the memory of this process.
 
     Args:
-        most: most ids; above it the oldest are forgotten, whatever the window.
+        most: maximum number of ids; the oldest ids above it are dropped, even within the window.
     """
 
     blocking = False
@@ -93,7 +93,7 @@ class MemoryIds:
             if known is not None and known[1] > now_ms:
                 return Claim.DONE if known[0] else Claim.RUNNING
             self._put(key, done=False, until_ms=now_ms + claim_ms)
-            for _ in range(2):  # two for each that comes: what has expired goes without ever being searched for
+            for _ in range(2):  # check two old ids for each new one, so expired ids are dropped without a search
                 oldest = next(iter(self._ids))
                 if self._ids[oldest][1] <= now_ms or len(self._ids) > self._most:
                     del self._ids[oldest]
@@ -115,9 +115,9 @@ class MemoryIds:
 
 
 def default_id(message: MessageExt) -> str:
-    """Unique key, checksum of the body, and keys.
+    """Return the unique key, the checksum of the body, and the keys.
 
-    The unique key alone would do, had not Java's client since 5.0 the habit to give one key to a whole batch.
+    The unique key alone is not enough, because Java's client since 5.0 gives one key to a whole batch.
     """
     return f"{message.msg_id}:{message.body_crc & 0xFFFFFFFF:08x}:{message.keys}"
 
@@ -131,18 +131,18 @@ def idempotent(
     lease_s: float | None = None,
     clock: Clock | None = None,
 ) -> Callable[[H], H]:
-    """Decorator: have a handler consume each id at most once; see the module for what that means.
+    """Return a decorator that lets a handler consume each id at most once; the module has the guarantees.
 
     It works for async and sync handlers, of messages and of values (`body=`), single or in lists, with and without a
     context.
 
     Args:
-        ids: remembers the ids: `MemoryIds`, `SqliteIds`, `RedisIds` or your own.
-        window_s: how long an id is remembered after it was done.
-        key: a message's id.
-        scope: goes before each id; give each use of a shared store its own, above all each consumer group.
-        lease_s: a run that has not ended after this time is taken for dead, and the id is processed again; choose more
-            than the longest run. None never gives an id of a dead run out again within the window.
+        ids: the store: `MemoryIds`, `SqliteIds`, `RedisIds` or your own.
+        window_s: seconds for which an id is stored after it was finished.
+        key: returns a message's id.
+        scope: prefix of each id. Use a different one for each use of a shared store, above all for each consumer group.
+        lease_s: seconds after which an unfinished run counts as dead, and the id is processed again. Choose more than
+            the longest run. With None, the id of a dead run is not processed again within the window.
         clock: source of time.
 
     Raises:
@@ -182,14 +182,14 @@ def idempotent(
                 guard.settle(claimed, result, *context, *claimed.context)
                 return result
 
-        consume.needs_message = True  # type: ignore[attr-defined]  # also when it is called with a value
+        consume.needs_message = True  # type: ignore[attr-defined]  # also when the handler takes a value
         return consume  # type: ignore[return-value]
 
     return decorate
 
 
 class _Guard:
-    """The steps of `idempotent` around a handler, for async and sync ones."""
+    """The steps of `idempotent` before and after a handler, for async and sync handlers."""
 
     def __init__(
         self,
@@ -215,10 +215,10 @@ class _Guard:
         return function(*arguments)
 
     def claim(self, argument: Any, named: Mapping[str, Any]) -> ClaimedCall:
-        """Claim the ids of what a handler is to be called with.
+        """Claim the ids of the messages of a handler call.
 
         Raises:
-            DuplicateInProgress: the only message is in work elsewhere.
+            DuplicateInProgress: another handler call is processing the only message.
             ClientError: a message has no key.
         """
         claimed = ClaimedCall(argument, named)
@@ -240,15 +240,16 @@ class _Guard:
         return claimed
 
     def release(self, claimed: ClaimedCall) -> None:
-        """Give all ids back."""
+        """Release all claimed ids."""
         for id_ in claimed.ids:
             self._ids.release(id_)
 
     def settle(self, claimed: ClaimedCall, result: Any, context: Any = None) -> None:
-        """Note what is done, as the handler's answer says.
+        """Mark the ids of consumed messages as finished, by the handler's result, and release the others.
 
         Raises:
-            DuplicateInProgress: some messages of the list are in work elsewhere; the list has to come again.
+            DuplicateInProgress: other handler calls are processing some messages of the list, so the list has to be
+                delivered again.
         """
         done = claimed.count_done(result, context)
         now_ms = self._now_ms()

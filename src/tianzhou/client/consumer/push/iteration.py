@@ -1,4 +1,4 @@
-"""Giving messages out one by one, to `async for`, and what becomes of each (client.md §13, §20.1)."""
+"""Iteration over messages with `async for`, and the result of each message (client.md §13, §20.1)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tianzhou.wire.delivered import unreadable
 
 
 class MessageIteration:
-    """The message that was given out last. It counts as consumed when the next one is requested.
+    """The message that the iteration returned last. It counts as consumed when the next one is requested.
 
     Args:
         group: the consumer group.
-        options: after what time a message is sent back, unless in order or broadcast.
-        consuming: hands out the messages, and takes back what was not consumed.
-        hooks: called when a message is given out, and when it is known what became of it.
-        rates: counts how long messages were in the iterating code's hands.
+        options: they have the timeout after which a message is sent back, unless in order or broadcast.
+        consuming: returns the messages, and gets back messages that were not consumed.
+        hooks: called when a message is returned, and when its result is known.
+        rates: measures how long the iterating code processes a message.
         clock: source of time.
     """
 
@@ -52,15 +52,15 @@ class MessageIteration:
 
     @property
     def begun(self) -> bool:
-        """Whether a message is given out."""
+        """Whether a message was returned that has no result yet."""
         return self._current is not None
 
     async def next(self) -> MessageExt:
-        """Count the message that is given out as consumed, and give out the next one.
+        """Count the last message as consumed, and return the next one.
 
         Raises:
             StopAsyncIteration: the consumer has stopped.
-            ClientError: another task waits for the next one already.
+            ClientError: another task is already waiting for the next message.
         """
         if self._waiting:
             raise ClientError(f"two tasks iterate the consumer of group {self._group}; iterate in one, or use handlers")
@@ -81,7 +81,7 @@ class MessageIteration:
         return work.messages[0]
 
     async def _next_readable(self) -> Work | None:
-        # Who iterates would get the error of a body in the middle of the loop, and none of the messages behind it.
+        # An unreadable body would raise in the middle of the caller's loop, and end it before the messages behind it.
         while (work := await self._consuming.next()) is not None:
             if (error := unreadable(work.messages[0])) is None:
                 break
@@ -94,7 +94,7 @@ class MessageIteration:
             self._consuming.finish(current)
 
     async def leave(self, error: BaseException | None) -> None:
-        """The `async with` block has ended: what is given out is consumed, or not when an error ended the block."""
+        """Set the last message's result at the end of the `async with` block: consumed, unless an error ended it."""
         if error is None:
             self._finish()
         elif isinstance(error, Exception):
@@ -103,11 +103,11 @@ class MessageIteration:
                 await self._consuming.fail(current, error, ConsumeContext(current.pq.queue))
 
     def abandon(self) -> None:
-        """The consumer stops: what is given out will be delivered again."""
+        """Drop the last message when the consumer stops; it will be delivered again."""
         self._settle(ConsumeOutcome.FAILED)
 
     async def expire(self) -> None:
-        """Send back what is given out, when that is due."""
+        """Send back the last message when its timeout has passed."""
         current, now_s = self._current, self._clock.monotonic()
         if current is None or self._timeout_s is None or now_s <= self._expires_s:
             return

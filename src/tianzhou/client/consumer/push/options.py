@@ -1,4 +1,4 @@
-"""The options of a push consumer, and what follows from them (client.md §8, §12)."""
+"""The options of a push consumer, and values derived from them (client.md §8, §12)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 ANY_SPAN = 2**62
 BROKER_SUSPEND_MS = 15_000
 PULL_ANSWER_MS = 15_000
-"""Time a pull may take beyond that for which the broker holds it."""
+"""Milliseconds that a pull may take longer than the broker may hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,28 +27,28 @@ class PushOptions(ConsumerOptions):
     The consumer calls the `consume_hooks` around each call of a handler, or around each message that iteration yields.
 
     Args:
-        orderly: whether queues are consumed in order; all members of a group should agree.
-        consume_concurrency: how many handlers run at the same time.
-        consume_message_batch_max_size: most messages a handler gets at once; above 1 it gets lists.
-        consume_timeout_ms: a message not consumed in this time is sent back; not with `orderly`.
-        max_reconsume_times: attempts after which a message goes to the dead letters; -1 for the default, 16, and
-            for no limit with `orderly`.
-        suspend_current_queue_time_ms: with `orderly`, how long a queue rests before its messages are delivered again.
-        pull_batch_size_in_bytes: most bytes of a pull, where brokers know this wish.
+        orderly: whether queues are consumed in order; all members of a group should use the same value.
+        consume_concurrency: maximum number of handlers that run at the same time.
+        consume_message_batch_max_size: maximum messages of one handler call; above 1 the handler gets lists.
+        consume_timeout_ms: a message that is not consumed within this time is sent back; not with `orderly`.
+        max_reconsume_times: number of attempts after which a message becomes a dead letter; -1 for the default, which
+            is 16, and no limit with `orderly`.
+        suspend_current_queue_time_ms: with `orderly`, ms that a queue pauses before its messages are delivered again.
+        pull_batch_size_in_bytes: maximum bytes of a pull, for brokers that support it.
         pull_interval_ms: pause between pulls of a queue.
-        broker_suspend_max_time_ms: how long a broker may hold a pull while there is no new message.
-        pull_threshold_for_queue: pulling a queue pauses above this number of unfinished messages.
-        pull_threshold_for_topic: unfinished messages that all queues share; -1 for no such limit.
-        pull_threshold_size_for_queue_bytes: pulling a queue pauses above this number of unfinished bytes.
-        pull_threshold_size_for_topic_bytes: unfinished bytes that all queues share; -1 for no such limit.
-        consume_concurrently_max_span: pulling a queue pauses above this span of unfinished offsets; not with
-            `orderly`.
-        persist_consumer_offset_interval_ms: how often offsets are stored.
+        broker_suspend_max_time_ms: ms that a broker may hold a pull while there is no new message.
+        pull_threshold_for_queue: pulls of a queue pause above this number of unfinished messages.
+        pull_threshold_for_topic: maximum number of unfinished messages of all queues together; -1 for no such limit.
+        pull_threshold_size_for_queue_bytes: pulls of a queue pause above this number of unfinished bytes.
+        pull_threshold_size_for_topic_bytes: maximum unfinished bytes of all queues together; -1 for no such limit.
+        consume_concurrently_max_span: pulls of a queue pause above this span of unfinished offsets; not with `orderly`.
+        persist_consumer_offset_interval_ms: interval at which offsets are stored.
         commit: "async" stores offsets with pulls and in this interval. With "sync" the next batch of a queue begins
             after the broker has confirmed the offset of the last one, so that a consumer that dies repeats one batch
             at most. A batch is the messages of one pull (`pull_batch_size`); with `orderly`, of one handler call.
-        await_termination_ms: how long `stop` lets running handlers finish.
-        post_subscription_when_pull: say in each pull what is subscribed to; brokers else know it from heartbeats.
+        await_termination_ms: ms that `stop` waits for running handlers.
+        post_subscription_when_pull: whether to send the subscription with each pull; otherwise brokers know it from
+            heartbeats.
     """
 
     orderly: bool = False
@@ -90,7 +90,7 @@ class PushOptions(ConsumerOptions):
 
     @property
     def limits(self) -> PullLimits:
-        """Limits for what waits of a queue."""
+        """Limits for the unfinished messages of a queue."""
         span = ANY_SPAN if self.orderly else self.consume_concurrently_max_span
         messages = 0 if self.confirms_pulls else self.pull_threshold_for_queue
         return PullLimits(messages, self.pull_threshold_size_for_queue_bytes, span)
@@ -122,14 +122,14 @@ class PushOptions(ConsumerOptions):
 
     @property
     def locks(self) -> bool:
-        """Whether queues have to be locked; members that get all messages do not compete for them."""
+        """Whether queues have to be locked. Members that get all messages do not compete for queues."""
         return self.orderly and not self.is_broadcast
 
 
 def check_concurrency(count: int) -> None:
-    """Check how many handlers may run at the same time.
+    """Check the number of handlers that may run at the same time.
 
     Raises:
-        ConfigError: it is out of range.
+        ConfigError: the number is out of range.
     """
     check_number("consume_concurrency", count, 1, 1_000)

@@ -1,8 +1,8 @@
 """Dispatch of pulled messages to handlers in the order of their queues (client.md §14).
 
-Each queue has at most one handler at work, and only while its lock is ours. Queues that have messages stand in line;
-a worker takes one batch of the first and sends the queue to the end of the line, so that none waits for another to
-become empty.
+Each queue has at most one running handler, and only while this member holds the queue's lock. Queues that have messages
+wait in a line. A worker takes one batch of the first queue and moves that queue to the end of the line, so that a long
+queue does not delay the others.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SHORTEST_REST_MS = 10
 LONGEST_REST_MS = 30_000
 LOCK_RETRY_S = 3.0
 UNLIMITED_TIMES = 2**31 - 1
-"""By default an orderly consumer never gives up on a message."""
+"""Default of an orderly consumer: the number of attempts has no limit."""
 
 
 class OrderlyStep(enum.Enum):
-    """The step after a handler's answer."""
+    """The next step after a handler's result."""
 
     COMMIT = enum.auto()
     KEEP = enum.auto()
@@ -44,7 +44,7 @@ class OrderlyStep(enum.Enum):
 
 
 def step_after(result: ConsumeResult | None, *, raised: bool, auto_commit: bool) -> OrderlyStep:
-    """The step after a handler's answer: the table of client.md §14."""
+    """Return the next step after a handler's result, by the table of client.md §14."""
     if raised or result is ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT:
         return OrderlyStep.REPEAT
     if auto_commit or result is ConsumeResult.COMMIT:
@@ -53,7 +53,7 @@ def step_after(result: ConsumeResult | None, *, raised: bool, auto_commit: bool)
 
 
 def rest_ms(wanted_ms: int | None, default_ms: int) -> int:
-    """Milliseconds a queue rests before its messages are delivered again."""
+    """Return the ms that a queue pauses before its messages are delivered again."""
     chosen = default_ms if wanted_ms is None or wanted_ms < 0 else wanted_ms
     return min(max(chosen, SHORTEST_REST_MS), LONGEST_REST_MS)
 
@@ -63,16 +63,16 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
 
     Args:
         group: the consumer group.
-        options: after how many failures here a message is given away, and how long a queue rests after each;
-            broadcasting needs no locks, and drops what has failed too often.
-        handlers: who consumes.
-        send_back: takes what has failed too often.
-        rates: counts what was consumed.
+        options: they limit the number of attempts of a message, and have the pause of a queue after a failure.
+            Broadcasting needs no locks, and drops a message after its last attempt.
+        handlers: the handlers.
+        send_back: sends messages to the dead letters after their last attempt.
+        rates: counts consumed messages.
         clock: source of time.
         spawn: runs a coroutine as a task of the consumer.
-        relock: asks for a queue's lock again; True when it is ours, False when the queue is not ours any more, None
-            when that cannot be learnt now.
-        confirm: stores how far a queue is consumed and returns once that is confirmed; used with `commit="sync"`.
+        relock: requests a queue's lock again. It returns True when this member has the lock, False when it lost the
+            queue, None when no broker answers now.
+        confirm: stores a queue's offset and returns when the broker has confirmed it; used with `commit="sync"`.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         return None
 
     def _work_of(self, pq: ProcessQueue) -> Work | None:
-        # No other work of a queue is given out until this one has ended.
+        # A queue has one work at a time: the next one is created when this has ended.
         if pq.given_up or not pq.waiting:
             pq.scheduled = False
         elif not self._options.is_broadcast and not pq.is_locked(self._clock.monotonic()):
             self._spawn(self._wait_for_lock(pq))
-        elif not pq.no_handler.is_set():  # by what was in hand when the queue was restarted
+        elif not pq.no_handler.is_set():  # a handler call from before the restart of the queue is still running
             self._spawn(self._wait_for_turn(pq))
         else:
             pq.no_handler.clear()
@@ -167,7 +167,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         began_s = self._clock.monotonic()
         try:
             result = await self._handlers.call(topic, messages, context)
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again after a moment"
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; the queue retries after a pause
             failure = error
         rates = self._count(topic, began_s)
         if pq.dropped:
@@ -215,7 +215,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         self._line_up(pq)
 
     async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
-        """Deliver messages again before all others of their queue, but give away what has failed too often."""
+        """Deliver messages again before all others of their queue. After its last attempt one is a dead letter."""
         pq, messages = work
         first = messages[0]
         if failure is not None and not isinstance(failure, NotCalled):
@@ -250,7 +250,7 @@ class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
         return NextStep(Fate.DEAD_LETTER if message.reconsume_times >= self._max_times else Fate.AGAIN)
 
     async def expire(self, work: Work) -> None:
-        """Nothing: what follows has to wait, however long a message takes."""
+        """Do nothing: the order requires that later messages wait for a slow one."""
 
     async def _give_away(self, message: MessageExt) -> bool:
         if self._options.is_broadcast:

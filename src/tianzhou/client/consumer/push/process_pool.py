@@ -1,4 +1,4 @@
-"""Handlers that compute for long, run in processes of their own (client.md §13.2)."""
+"""Handlers with long computations, which run in processes of their own (client.md §13.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ProcessPool:
-    """A handler whose function runs in other processes; made by `in_processes`."""
+    """A handler whose function runs in other processes; `in_processes` creates it."""
 
     def __init__(self, function: Callable[[Any], Any], processes: int) -> None:
         check_number("processes", processes, 1)
@@ -32,16 +32,16 @@ class ProcessPool:
         self._pool: ProcessPoolExecutor | None = None
 
     async def __call__(self, message: Any) -> Any:
-        """Have a process consume the message, or the list of messages; what the function answers is the answer.
+        """Let a process consume the message, or the list of messages, and return the function's result.
 
         Raises:
-            Exception: what the function raises.
-            ClientError: the process died; the next call starts others.
+            Exception: the error that the function raised.
+            ClientError: the process died; the next call starts new processes.
         """
         return (await self.timed(message))[0]
 
     async def timed(self, message: Any) -> tuple[Any, Spent]:
-        """Have a process consume the message, and return the function's answer and its times in that process.
+        """Let a process consume the message, and return the function's result and its times in that process.
 
         Raises:
             Exception: see `__call__`.
@@ -62,27 +62,27 @@ class ProcessPool:
         return answer, Spent(*times)
 
     def close(self) -> None:
-        """End the processes once they have done what they were given; the next call starts others."""
+        """Stop the processes after their present calls; the next call starts new ones."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
 
 
 def in_processes(function: Callable[[Any], Any], processes: int | None = None) -> ProcessPool:
-    """A handler that runs a function in other processes, so that long computations do not stop this one.
+    """Return a handler that runs a function in other processes, so that long computations do not block this one.
 
-    Threads, in which plain functions run otherwise, share one core in Python; processes do not. Give what it returns to
-    `subscribe`, with `consume_concurrency` at least as large as `processes`. The processes start with the first message
-    and end with the consumer.
+    Plain functions run in threads otherwise, and Python's threads share one core; processes do not. Pass the returned
+    handler to `subscribe`, with `consume_concurrency` at least as large as `processes`. The processes start with the
+    first message and end with the consumer.
 
     Args:
-        function: takes the message, or the list of them, and answers as handlers do; a plain function at the top level
-            of a module. It gets a copy of the message and no context. A call that takes longer than
-            `consume_timeout_ms` is given up here and still runs to its end there.
-        processes: how many; by default one per core.
+        function: takes the message, or the list of messages, and returns a handler's result; a plain function at the
+            top level of a module. It gets a copy of the message and no context. After `consume_timeout_ms` the consumer
+            ignores a call, which still runs to its end in its process.
+        processes: number of processes; by default one per core.
 
     Raises:
-        ClientError: the function cannot be given to other processes; the text says why and what to do.
+        ClientError: the function cannot be sent to other processes; the error has the reason and the remedy.
         ConfigError: `processes` is below 1.
     """
     return ProcessPool(function, (os.cpu_count() or 1) if processes is None else processes)
@@ -109,14 +109,14 @@ def _check(function: object) -> str:
             f"the handler {name} cannot run in other processes: {error}; it gets the message alone, a ConsumeContext "
             "stays here"
         ) from None
-    except ValueError:  # some builtins do not tell
+    except ValueError:  # some builtins have no signature
         pass
     return name
 
 
 def _fresh_pool(processes: int) -> ProcessPoolExecutor:
-    # Imported here, because few programs need it. Copies of this process would have its event loop, connections and
-    # locks, so the others start from nothing.
+    # Imported here, because few programs need it. The processes are spawned and not forked, because a fork would copy
+    # the event loop, connections and locks of this process.
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -124,7 +124,7 @@ def _fresh_pool(processes: int) -> ProcessPoolExecutor:
 
 
 def _consume(function: Callable[[Any], Any], message: Any) -> tuple[Any, float, float]:
-    # A process runs one call at a time, so the time of all its threads belongs to the call, NumPy's threads included.
+    # A process runs one call at a time, so the time of all its threads, including NumPy's, belongs to the call.
     began_s, cpu_s = time.monotonic(), time.process_time()
     try:
         answer = function(message)
@@ -135,7 +135,7 @@ def _consume(function: Callable[[Any], Any], message: Any) -> tuple[Any, float, 
         travels = not isinstance(failure, (StopIteration, CancelledError))  # asyncio cannot transfer these
         try:
             pickle.loads(pickle.dumps(failure))
-        except Exception:  # noqa: BLE001 - one that cannot travel would end the processes instead
+        except Exception:  # noqa: BLE001 - an error that cannot be pickled would end the processes instead
             travels = False
         if travels:
             raise failure  # noqa: B904 - the pool sends the traceback, with the cause, as text
@@ -143,13 +143,13 @@ def _consume(function: Callable[[Any], Any], message: Any) -> tuple[Any, float, 
 
 
 def _settle_in() -> None:
-    # Ctrl-C reaches every process of a terminal, and the consumer decides what it means.
+    # Ctrl-C reaches every process of a terminal. Only the consumer reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    # A consumer that was killed cannot end its processes.
+    # A killed consumer cannot end its processes, so each process ends with its parent.
     from multiprocessing import parent_process
 
     parent = parent_process()

@@ -1,4 +1,4 @@
-"""One queue a push consumer owns: what was pulled of it, and where it stands (client.md §11)."""
+"""One queue of a push consumer: its pulled messages and its offsets (client.md §11)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from tianzhou.wire.bodies.clients import ProcessQueueInfo
 from tianzhou.wire.delivered import body_sizes
 
 PULL_LATE_S = 1.0
-"""Seconds after a pull was sent for which a broker that works with threads may still carry out its commit."""
+"""Seconds after a pull was sent in which a multi-threaded broker may still execute the pull's commit."""
 LOCK_TRUST_S = 30.0
-"""Seconds for which a consumer relies on a broker's lock it has not renewed (client.md §14)."""
+"""Seconds without a renewal in which a consumer still relies on a broker's lock (client.md §14)."""
 
 
 def set_event() -> asyncio.Event:
-    """An event that is set."""
+    """Return an event that is set."""
     event = asyncio.Event()
     event.set()
     return event
 
 
 class ProcessQueue:
-    """A queue while it is ours.
+    """A queue while it is assigned to this member.
 
     Args:
         queue: its identity.
-        start: the offset it is consumed from.
-        limits: how much of it may wait.
-        now_ms: the present.
-        committed: the offset the group has stored already, None for none.
-        no_handler: is set while no handler has messages of the queue, of which one may from when it was ours before.
+        start: the first offset to consume.
+        limits: limits for its unfinished messages.
+        now_ms: present time.
+        committed: the offset that the group has stored already; None without one.
+        no_handler: event that is set while no handler has messages of the queue, including handlers of a former
+            assignment.
     """
 
     __slots__ = (
@@ -99,7 +100,7 @@ class ProcessQueue:
         self.at_work = 0
         self.leaving = False
         self.rest: asyncio.Event | None = None
-        # What follows is for orderly consumption only.
+        # The following attributes are for orderly consumption only.
         self.waiting: deque[MessageExt] = deque()
         self.in_hand: list[MessageExt] = []
         self.no_handler = no_handler or set_event()
@@ -109,11 +110,11 @@ class ProcessQueue:
 
     @property
     def given_up(self) -> bool:
-        """Whether no more of it may be handed to handlers."""
+        """Whether handlers must not get more of its messages."""
         return self.dropped or self.leaving
 
     def take_in(self, messages: list[MessageExt], next_offset: int) -> list[MessageExt]:
-        """Note what a pull brought.
+        """Add the messages of a pull.
 
         Returns:
             The messages that were not known yet.
@@ -135,23 +136,23 @@ class ProcessQueue:
         return fresh
 
     def finish(self, offset: int) -> None:
-        """Note a message as done; wakes the pull loop when that makes room."""
+        """Mark a message as finished, and wake the pull loop when that makes room."""
         self.tracker.finish(offset)
         if self.full:
             self.look_for_room()
 
     def finish_all(self, messages: list[MessageExt]) -> None:
-        """Note messages as done that were handed out together."""
+        """Mark messages as finished that were delivered together."""
         self.finish_run([message.queue_offset for message in messages])
 
     def finish_run(self, offsets: list[int]) -> None:
-        """Note messages as done that follow each other."""
+        """Mark messages with consecutive offsets of the tracker as finished."""
         self.tracker.finish_run(offsets)
         if self.full:
             self.look_for_room()
 
     def look_for_room(self) -> None:
-        """Let the pull loop go on when there is room, pause it when there is none."""
+        """Wake the pull loop when there is room, and pause it when there is none."""
         self.full = self.tracker.pause_reason(self.limits) is not None
         if self.full:
             self.room.clear()
@@ -159,42 +160,42 @@ class ProcessQueue:
             self.room.set()
 
     def look_for_rest(self) -> None:
-        """Tell who waits for `rested` when no handler is at work; whoever calls one counts it in `at_work`."""
+        """Wake the waiters of `rested` when no handler is running; the callers of handlers count them in `at_work`."""
         if self.rest is not None and not self.at_work:
             self.rest.set()
             self.rest = None
 
     async def rested(self) -> None:
-        """Wait until no handler is at work."""
+        """Wait until no handler is running."""
         if self.at_work:
             if self.rest is None:
                 self.rest = asyncio.Event()
             await self.rest.wait()
 
     def carry(self, committable: int | None, now_s: float) -> None:
-        """Note that a pull is on its way, and what it commits."""
+        """Note that a pull was sent, and the offset that it commits; None without a commit."""
         self.carried = committable
         self.carried_s = now_s
 
     def doubtful(self, now_s: float) -> bool:
-        """Whether a pull may be on its way that commits less than what is done by now."""
+        """Whether a pull may still commit an offset that is lower than the committable one."""
         on_its_way = self.carried is not None and now_s - self.carried_s < PULL_LATE_S
         return on_its_way and self.carried != self.tracker.committable
 
     def limit(self, limits: PullLimits) -> None:
-        """Change how much of it may wait."""
+        """Change the limits for its unfinished messages."""
         if limits != self.limits:
             self.limits = limits
             self.look_for_room()
 
     def leave(self) -> None:
-        """Hand out no more of it; what a handler has in hand still counts."""
+        """Revoke the queue: handlers get no more of its messages, and results of running handlers still count."""
         self.leaving = True
         self.waiting.clear()
         self._stop_pulling()
 
     def drop(self) -> None:
-        """Give the queue up: results of what is still being consumed do not count any more."""
+        """Drop the queue: results of messages still being consumed are ignored."""
         self.dropped = True
         self._stop_pulling()
 
@@ -204,25 +205,25 @@ class ProcessQueue:
         if self.pull_task is not None:
             self.pull_task.cancel()
 
-    # --- in order --------------------------------------------------------------------------------------------
+    # --- orderly consumption ---------------------------------------------------------------------------------
 
     def succeed(self, former: ProcessQueue) -> None:
-        """Take over the lock of the same queue's former state, and how its broker answers."""
+        """Copy the lock and the pace from the same queue's former state."""
         self.pace = former.pace
         self.locked_s = former.locked_s
         self.last_lock_ms = former.last_lock_ms
 
     def locked(self, since_s: float, now_ms: int) -> None:
-        """Note that a broker has granted or renewed our lock, requested at `since_s`."""
+        """Note that a broker granted or renewed this member's lock, which was requested at `since_s`."""
         self.locked_s = since_s
         self.last_lock_ms = now_ms
 
     def is_locked(self, now_s: float) -> bool:
-        """Whether our lock can be relied on."""
+        """Whether this member can rely on its lock."""
         return self.locked_s is not None and now_s - self.locked_s <= LOCK_TRUST_S
 
     def take(self, most: int) -> list[MessageExt]:
-        """Take the next messages in order, all of one topic; they are in hand until `commit` or `put_back`."""
+        """Return the next messages in order, all of one topic; they stay in `in_hand` until `commit` or `put_back`."""
         waiting = self.waiting
         taken = [waiting.popleft()]
         while waiting and len(taken) < most and waiting[0].topic == taken[0].topic:
@@ -231,25 +232,25 @@ class ProcessQueue:
         return taken
 
     def commit(self) -> None:
-        """All messages in hand are consumed."""
+        """Mark all messages in `in_hand` as consumed."""
         done, self.in_hand = self.in_hand, []
         self.finish_all(done)
 
     def put_back(self, messages: Iterable[MessageExt]) -> None:
-        """Have these messages, which are in hand, taken again before all others."""
+        """Move messages from `in_hand` back to the front of `waiting`."""
         offsets = {message.queue_offset for message in messages}
         back = [message for message in self.in_hand if message.queue_offset in offsets]
         self.in_hand = [message for message in self.in_hand if message.queue_offset not in offsets]
         if not self.given_up:
             self.waiting.extendleft(reversed(back))
 
-    # --- telling ---------------------------------------------------------------------------------------------
+    # --- running info ----------------------------------------------------------------------------------------
 
     def info(self, now_s: float) -> ProcessQueueInfo:
-        """Its entry in the running info (wire.md §7.11).
+        """Return its entry in the running info (wire.md §7.11).
 
         Args:
-            now_s: monotonic time, seconds; a lock that was not renewed for too long is none.
+            now_s: monotonic time, seconds; a lock without a recent renewal does not count.
         """
         tracker = self.tracker
         in_hand = self.in_hand

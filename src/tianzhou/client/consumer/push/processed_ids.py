@@ -1,4 +1,4 @@
-"""Stores of processed ids that outlive a process, for `tianzhou.client.consumer.push.idempotence`."""
+"""Persistent stores of processed ids, for `tianzhou.client.consumer.push.idempotence`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class SqliteIds:
     """Ids in an SQLite file, which the processes of one machine may share.
 
     Args:
-        path: the file; it is made when it is missing.
-        durable: whether each change survives a power failure, at the price of a sync of the disk; without, the last
-            ones may be forgotten then, though never by the end of a process alone.
+        path: the file; it is created when it is missing.
+        durable: whether each change survives a power failure, at the cost of a sync of the disk. Otherwise a power
+            failure may lose the last changes, but the end of a process cannot.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -83,14 +83,14 @@ class SqliteIds:
 
 
 class RedisIds:
-    """Ids in Redis, which the processes of many machines may share; Redis forgets them when their time has come.
+    """Ids in Redis, which the processes of many machines may share. Redis deletes expired ids.
 
-    Redis itself has to keep its data (`appendonly yes`) and must not evict keys (`maxmemory-policy noeviction`): an id
-    it loses is processed again.
+    Redis itself has to persist its data (`appendonly yes`) and must not evict keys (`maxmemory-policy noeviction`): an
+    id that it loses is processed again.
 
     Args:
         client: a URL, as in `redis://localhost:6379/0`, or a client of the redis package.
-        prefix: goes before each key.
+        prefix: prefix of each key.
 
     Raises:
         ConfigError: a URL was given and the redis package is not installed.
@@ -106,16 +106,16 @@ class RedisIds:
                 raise ConfigError(
                     "RedisIds needs the redis package, which is not installed: pip install tianzhou[redis]"
                 ) from error
-            # Before redis 8 the client waits for ever by default. Options in the URL win.
+            # Before redis 8 the client waits for ever by default. Options in the URL override these timeouts.
             limit_s = REDIS_TIMEOUT_S
             client = redis.Redis.from_url(client, socket_timeout=limit_s, socket_connect_timeout=limit_s)
         self._client = client
         self._prefix = prefix
 
     def claim(self, key: str, now_ms: int, claim_ms: int) -> Claim:
-        """See `ProcessedIds.claim`; Redis goes by its own clock."""
+        """See `ProcessedIds.claim`; Redis uses its own clock."""
         name = self._prefix + key
-        for _ in range(2):  # what expires between the two questions can be had at the second try
+        for _ in range(2):  # an id that expires between the two requests can be claimed in the second round
             if self._client.set(name, _RUNNING, nx=True, px=claim_ms):
                 return Claim.GRANTED
             known = self._client.get(name)

@@ -1,7 +1,7 @@
-"""A consumer to which messages are pushed: by handlers, or by `async for` (client.md §8, §9).
+"""A push consumer: it passes messages to handlers, or to `async for` (client.md §8, §9).
 
-Its parts: `rebalancer` decides which queues are ours, `assigned_queues` keeps them filled, `concurrent` or `orderly`
-runs the handlers, `send_back` returns what was not consumed.
+Its parts: `rebalancer` assigns the queues, `assigned_queues` pulls their messages, `concurrent` or `orderly` runs the
+handlers, and `send_back` returns messages that were not consumed.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from tianzhou.wire.bodies.clients import ConsumerRunningInfo
 class PushConsumer(GroupClient, Startable):
     """A member of a consumer group; an async context manager and an async iterator of messages.
 
-    Give it a handler per topic with `on`, or subscribe and iterate. Iterating, a message counts as consumed when
-    the next one is requested, or when the `async with` block ends without an error; an error that leaves the block
-    sends the message back, to be delivered again later.
+    Add a handler per topic with `on`, or subscribe and iterate. In an iteration, a message counts as consumed when the
+    next one is requested, or when the `async with` block ends without an error. An error that leaves the block sends
+    the message back, so that it is delivered again later.
 
-    With `orderly` the messages of each queue are consumed one after the other, in their order, by whichever member
-    has locked the queue; different queues are consumed side by side. A message that is not consumed is not sent back
-    but delivered again after a moment, and those behind it wait. Send with a `sharding_key` to have related messages
-    in one queue.
+    With `orderly`, the messages of each queue are consumed one after the other, in their order, by the member that has
+    locked the queue. Different queues are consumed concurrently. A message that is not consumed is not sent back. It is
+    delivered again after a short pause, and the messages behind it wait. Send related messages with the same
+    `sharding_key` to store them in one queue.
 
     Args:
         group: the consumer group.
@@ -65,7 +65,7 @@ class PushConsumer(GroupClient, Startable):
             `tianzhou.client.options.ClientOptions`.
 
     Raises:
-        ConfigError: there is no such option, or one has a value it cannot have.
+        ConfigError: an option is unknown, or its value is not allowed.
     """
 
     def __init__(
@@ -145,19 +145,19 @@ class PushConsumer(GroupClient, Startable):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now, those of the retry topic included."""
+        """The queues of this member now, including those of the retry topic."""
         return sorted(self._queues.staying)
 
     @property
     def consume_concurrency(self) -> int:
-        """How many handlers run at the same time."""
+        """Maximum number of handlers that run at the same time."""
         return self._handlers.threads
 
     def change_concurrency(self, count: int) -> None:
-        """Change how many handlers run at the same time; those that run now are let finish.
+        """Change the number of handlers that run at the same time; running ones finish.
 
         Raises:
-            ConfigError: it is below 1 or above 1000.
+            ConfigError: the number is below 1 or above 1000.
         """
         check_concurrency(count)
         self._handlers.resize(count)
@@ -183,20 +183,20 @@ class PushConsumer(GroupClient, Startable):
         Args:
             topic: the topic.
             tags: tag expression, `A || B`; `*` for all messages.
-            handler: consumes the messages; without one they come to `async for`.
+            handler: consumes the messages; without one, `async for` yields them.
             sql: SQL92 expression instead of tags.
-            body: has the handler get values in the place of messages: of JSON by a dataclass, `TypedDict`, pydantic
-                model, `dict` or any other type, of text by `str`, or by a function of bytes. It may name `message`
-                (`messages` with lists) and `context` besides.
-            undecodable: what comes of a message whose body has no such value: `"dead_letter"`, at once, by default;
-                `"retry"`, as of one that failed; or `"skip"`, which is the default when broadcasting. In any case the
-                log says which it is, and why.
-            retry: what comes of messages that the handler does not consume; by default they are delivered again as
-                `max_reconsume_times` says.
+            body: type of the values that the handler gets instead of messages: a dataclass, `TypedDict`, pydantic
+                model, `dict` or any other type for JSON, `str` for text, or a function that takes bytes. The handler
+                may also have parameters named `message` (`messages` with lists) and `context`.
+            undecodable: treatment of a message whose body cannot be decoded: `"dead_letter"` at once, the default;
+                `"retry"`, as for a failed message; or `"skip"`, the default for broadcasting. In all cases the log
+                names the message and the reason.
+            retry: retry policy for messages that the handler does not consume; by default they are delivered again up
+                to `max_reconsume_times`.
 
         Raises:
-            ClientError: the topic or the expression is wrong, or a first handler comes after the start.
-            ConfigError: RocketMQ cannot do what `undecodable` or `retry` ask for, or nothing can be decoded to `body`.
+            ClientError: the topic or the expression is wrong, or the first handler is added after the start.
+            ConfigError: RocketMQ does not support `undecodable` or `retry` here, or bodies cannot be decoded to `body`.
         """
         check_topic(topic)
         if handler is None and (body is not None or undecodable is not None or retry is not None):
@@ -217,7 +217,7 @@ class PushConsumer(GroupClient, Startable):
             self._tasks.spawn(self._announce())
 
     def unsubscribe(self, topic: str) -> None:
-        """Give up a topic's queues; the brokers learn of it with the next heartbeat.
+        """Unsubscribe from a topic and drop its queues; the brokers learn of it with the next heartbeat.
 
         Its handler still gets messages that were sent back before.
         """
@@ -234,7 +234,7 @@ class PushConsumer(GroupClient, Startable):
         undecodable: Undecodable | None = None,
         retry: RetryPolicy | None = None,
     ) -> Callable[[H], H]:
-        """Decorator: subscribe to a topic with the decorated function, sync or async, as its handler.
+        """Return a decorator that subscribes to a topic with the decorated function, sync or async, as its handler.
 
         Sync handlers run in threads, `consume_concurrency` of them. See `subscribe` and `Handler`.
         """
@@ -245,7 +245,7 @@ class PushConsumer(GroupClient, Startable):
 
         return register
 
-    # --- life ------------------------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------------------
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -254,10 +254,10 @@ class PushConsumer(GroupClient, Startable):
         await self.stop()
 
     async def start(self) -> None:
-        """Join the group and begin to pull.
+        """Join the group and start to pull.
 
         Raises:
-            ClientError: it was started before, or the shared instance has a consumer of this group.
+            ClientError: the consumer was started before, or the shared instance has a consumer of this group.
             BrokerError: a broker cannot serve an SQL subscription.
         """
         if self._running or self._stopped:
@@ -281,10 +281,10 @@ class PushConsumer(GroupClient, Startable):
             self._consuming.start_workers(self._handlers.threads)
 
     async def stop(self) -> None:
-        """Let running handlers finish, store the offsets, leave the group, close what it owns.
+        """Wait for running handlers, store the offsets, leave the group, and close the owned instance.
 
-        A message given out by `async for` and not followed by a request for the next one is not consumed: it will
-        be delivered again.
+        A message from `async for` that is not followed by a request for the next one is not consumed. It will be
+        delivered again.
         """
         if self._stopped:
             return
@@ -306,18 +306,19 @@ class PushConsumer(GroupClient, Startable):
             await self._instance.close()
 
     def suspend(self) -> None:
-        """Stop pulling; what was pulled already is still consumed."""
+        """Stop pulling; messages that are already pulled are still consumed."""
         self._queues.suspend()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Continue to pull after `suspend`."""
         self._queues.resume()
         self._sharing.wake()
 
     async def _announce(self) -> None:
         await announce(self._instance, self._member.consumer_data())
         if not self._options.is_broadcast:
-            # Brokers make the retry topic on the first heartbeat; ask at once instead of at the next timer.
+            # Brokers create the retry topic at the first heartbeat, so request its route now instead of at the next
+            # timer.
             await self._instance.route(names.retry_topic(self._group))
         self._sharing.wake()
 
@@ -333,7 +334,7 @@ class PushConsumer(GroupClient, Startable):
             self._rates.sample(self._instance.clock.monotonic())
             await self._iterating.expire()
 
-    # --- iterating -------------------------------------------------------------------------------------------
+    # --- iteration -------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
         return self
@@ -362,5 +363,5 @@ class PushConsumer(GroupClient, Startable):
         self._sharing.wake()
 
     def running_info(self) -> ConsumerRunningInfo:
-        """The running info that operators see (client.md §17.1)."""
+        """Return the running info for operators (client.md §17.1)."""
         return self._member.running_info()

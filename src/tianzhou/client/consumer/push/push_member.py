@@ -1,4 +1,4 @@
-"""A push consumer as the brokers and operators see it (client.md §3.4, §17)."""
+"""A push consumer as a member of its group, for brokers and operators (client.md §3.4, §17)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class PushMember:
     """A `GroupMember` over the parts of a push consumer.
 
     Args:
-        instance: the consumer's.
+        instance: the consumer's instance.
         group: the consumer group.
-        options: the consumer's.
-        subscriptions: by topic; the consumer changes them.
-        queues: the queues it owns.
-        sharing: decides which these are.
-        handlers: who consumes.
-        rates: how fast.
+        options: the consumer's options.
+        subscriptions: the subscriptions by topic; the consumer changes them.
+        queues: the queues of this member.
+        sharing: assigns these queues.
+        handlers: the handlers.
+        rates: counters of pulls and handler calls.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueueLocks:
-    """Asks for locks and frees them, one request per broker.
+    """Client of the brokers' queue locks. It sends one request per broker.
 
     Args:
         instance: reaches the brokers, and its client id owns the locks.
@@ -26,13 +26,13 @@ class QueueLocks:
         self._instance = instance
         self._group = group
         self.held: set[MessageQueue] = set()
-        """The queues whose locks may be ours."""
+        """The queues whose locks this member may hold."""
 
     async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
         """Lock queues, or renew the locks.
 
         Returns:
-            For each queue whose broker has answered, whether its lock is ours now.
+            For each queue whose broker has answered, whether this member has its lock now.
         """
 
         async def one(broker_name: str, wanted: list[MessageQueue]) -> dict[MessageQueue, bool]:
@@ -54,7 +54,7 @@ class QueueLocks:
         return answers
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Free locks; those of brokers that do not answer stay among `held`, and end by themselves."""
+        """Release locks. Locks of brokers that do not answer stay in `held` and expire."""
 
         async def one(broker_name: str, ours: list[MessageQueue]) -> None:
             self.held.difference_update(ours)

@@ -1,4 +1,4 @@
-"""Storing how far queues are consumed, and waiting until that is confirmed (client.md §16)."""
+"""Storing the consumed offsets of queues, and waiting for the confirmation (client.md §16)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tianzhou.errors import TianzhouError
 _log = logging.getLogger(__name__)
 
 CONFIRM_RETRY_S = 1.0
-"""Seconds before a broker that has not confirmed an offset is asked again."""
+"""Seconds before an offset that was not confirmed is sent again."""
 
 
 class QueueOffsets:
-    """Stores the offsets of a push consumer's queues.
+    """Writer of the offsets of a push consumer's queues.
 
     Args:
-        instance: its clock.
+        instance: source of time.
         group: the consumer group.
-        offsets: where progress is stored.
+        offsets: the store of the group's offsets.
     """
 
     def __init__(self, instance: ClientInstance, group: str, offsets: OffsetStore) -> None:
@@ -31,11 +31,11 @@ class QueueOffsets:
         self._offsets = offsets
 
     async def store(self, queues: list[ProcessQueue], *, confirm: bool = False) -> None:
-        """Store the offsets that have moved.
+        """Store the offsets that have changed.
 
         Args:
             queues: the queues.
-            confirm: wait until they are stored.
+            confirm: whether to wait until they are stored.
         """
         now_s = self._instance.clock.monotonic()
         doubtful = [pq for pq in queues if confirm and pq.doubtful(now_s)]
@@ -52,15 +52,15 @@ class QueueOffsets:
         await asyncio.gather(*(self._restore(pq, offsets[pq.queue]) for pq in doubtful if not pq.dropped))
 
     async def confirm(self, pq: ProcessQueue) -> None:
-        """Store the offset of a queue, again each second until it is confirmed or the queue is revoked."""
+        """Store the offset of a queue, and retry each second until it is confirmed or the queue is revoked."""
         while not pq.given_up and pq.committed != (offset := pq.tracker.committable):
             await self.store([pq], confirm=True)
             if pq.committed != offset:
                 await asyncio.sleep(CONFIRM_RETRY_S)
 
     async def _restore(self, pq: ProcessQueue, offset: int) -> None:
-        # Apache's broker has threads for pulls and others for commits, so that the commit of a pull we sent just
-        # before may be carried out after ours and put the group back.
+        # Apache's broker has separate threads for pulls and commits. So it may execute the commit of an earlier pull
+        # after this one, which sets the group's offset back.
         try:
             put_back = await self._offsets.read(pq.queue) == pq.carried != offset
         except TianzhouError as error:

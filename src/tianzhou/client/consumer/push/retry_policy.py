@@ -1,4 +1,4 @@
-"""Decisions about messages that were not consumed: whether and when they come again (client.md §13, §14). Pure."""
+"""Decisions about messages that were not consumed: whether and when they are redelivered (client.md §13, §14). Pure."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ DELAY_LEVELS_S: Final = (
 
 SHORTEST_REST_S: Final = 0.01
 LONGEST_REST_S: Final = 30.0
-"""What a queue that is consumed in order may rest (client.md §14)."""
+"""Minimum and maximum pause of a queue that is consumed in order, seconds (client.md §14)."""
 
 MOST_ATTEMPTS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """What comes of messages that a handler does not consume; `retry=` of `PushConsumer.on` and `subscribe`.
+    """Policy for messages that a handler does not consume; `retry=` of `PushConsumer.on` and `subscribe`.
 
-    Without order a message goes back to its broker, which delivers it again after one of its delay levels: these are
-    the pauses that can be. With `orderly` it waits in this process, in front of its queue, for 10 ms to 30 s.
+    A concurrent consumer sends a message back to its broker, which delivers it again after one of its delay levels.
+    Only the pauses of these levels are possible. With `orderly` the message waits in this process, in front of its
+    queue, for 10 ms to 30 s.
 
     Args:
-        max_attempts: calls of the handler for one message, the first included; None for what the consumer's
-            `max_reconsume_times` allows.
-        delays_s: the pause after the first failure, the second, and so on, in seconds; the last one repeats. One
-            number is the pause after each. None for RocketMQ's own: 10 s, 30 s, 1 min and so on, and with `orderly` the
-            consumer's `suspend_current_queue_time_ms`.
-        dead_letter: whether a message becomes a dead letter of its group after the last attempt; False drops it, with
-            a line in the log.
-        levels_s: the pauses of the brokers' `messageDelayLevel`, when they have another than RocketMQ's.
+        max_attempts: maximum calls of the handler for one message, including the first; None for the consumer's
+            `max_reconsume_times`.
+        delays_s: the pauses after the first failure, the second, and so on, in seconds; the last one repeats. A single
+            number is the pause after each failure. None for RocketMQ's pauses: 10 s, 30 s, 1 min and so on, and with
+            `orderly` the consumer's `suspend_current_queue_time_ms`.
+        dead_letter: whether a message becomes a dead letter of its group after the last attempt. With False it is
+            dropped with a log line.
+        levels_s: the pauses of the brokers' `messageDelayLevel`, when it differs from RocketMQ's default.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -77,18 +78,18 @@ class RetryPolicy:
         dead_letter: bool = True,
         levels_s: Sequence[float] = DELAY_LEVELS_S,
     ) -> RetryPolicy:
-        """A policy whose pauses grow, each rounded up to a delay level.
+        """Return a policy whose pauses grow, each rounded up to a delay level.
 
         Args:
-            max_attempts: as of the class.
+            max_attempts: as in the class.
             first_s: the pause after the first failure, in seconds.
-            factor: how much longer each pause is than the one before.
-            longest_s: no pause is longer, in seconds; 30 at most with `orderly`.
-            dead_letter: as of the class.
-            levels_s: as of the class.
+            factor: ratio of each pause to the pause before.
+            longest_s: maximum pause in seconds; at most 30 with `orderly`.
+            dead_letter: as in the class.
+            levels_s: as in the class.
 
         Raises:
-            ConfigError: a value is out of its range, or no delay level is as short as `longest_s`.
+            ConfigError: a value is out of its range, or all delay levels are longer than `longest_s`.
         """
         check_number("first_s", first_s, SHORTEST_REST_S)
         check_number("factor", factor, 1)
@@ -106,7 +107,7 @@ class RetryPolicy:
         return cls(max_attempts=max_attempts, delays_s=delays_s, dead_letter=dead_letter, levels_s=levels_s)
 
     def delay_s(self, attempt: int) -> float | None:
-        """The pause after an attempt that failed, counted from 1; None for the default one."""
+        """Return the pause in seconds after a failed attempt, counted from 1; None for the default pause."""
         delays_s = self.delays_s
         if not isinstance(delays_s, tuple):
             return None
@@ -114,22 +115,22 @@ class RetryPolicy:
         return pause_s
 
     def delay_level(self, attempt: int) -> int:
-        """The delay level after an attempt that failed, counted from 1; 0 lets the broker decide."""
+        """Return the delay level after a failed attempt, counted from 1; 0 lets the broker choose."""
         delay_s = self.delay_s(attempt)
         return tuple(self.levels_s).index(delay_s) + 1 if delay_s in self.levels_s else 0
 
 
 def check_policy(policy: RetryPolicy, topic: str, *, orderly: bool, is_broadcast: bool) -> None:
-    """Check that RocketMQ can do what a policy asks for.
+    """Check that RocketMQ supports a policy.
 
     Args:
         policy: the policy.
-        topic: whose messages it is for.
+        topic: topic of the messages.
         orderly: whether the consumer consumes in order.
         is_broadcast: whether each member of the group gets all messages.
 
     Raises:
-        ConfigError: it cannot; the text says what it can.
+        ConfigError: RocketMQ does not support it; the error names the possible values.
     """
     where = f"the retry policy of topic {topic}"
     if is_broadcast and not orderly:
@@ -158,7 +159,7 @@ def check_policy(policy: RetryPolicy, topic: str, *, orderly: bool, is_broadcast
 
 
 class Fate(enum.Enum):
-    """What comes of a message that was not consumed."""
+    """Treatment of a message that was not consumed."""
 
     AGAIN = enum.auto()
     DEAD_LETTER = enum.auto()
@@ -166,13 +167,13 @@ class Fate(enum.Enum):
 
 
 class NextStep(NamedTuple):
-    """What follows for one message.
+    """The next step for one message.
 
     Attributes:
-        fate: what comes of it.
-        delay_level: when it is delivered again by its broker; 0 lets that decide.
-        rest_ms: how long its queue rests, in order; None for the consumer's default.
-        max_times: how often it may be delivered again, as its broker is told.
+        fate: treatment of the message.
+        delay_level: delay level of the redelivery by its broker; 0 lets the broker choose.
+        rest_ms: pause of its queue for an orderly consumer; None for the consumer's default.
+        max_times: maximum number of redeliveries, for the broker.
     """
 
     fate: Fate
@@ -182,13 +183,13 @@ class NextStep(NamedTuple):
 
 
 def next_step(policy: RetryPolicy, reconsume_times: int, max_times: int, wanted_level: int = 0) -> NextStep:
-    """What follows for a message that was not consumed.
+    """Return the next step for a message that was not consumed.
 
     Args:
-        policy: of its handler.
-        reconsume_times: how often it was delivered again before this attempt.
-        max_times: how often it may be, when the policy does not say.
-        wanted_level: the delay level that the handler has set for this time; -1 for the dead letters, 0 for none.
+        policy: the policy of its handler.
+        reconsume_times: number of redeliveries before this attempt.
+        max_times: maximum number of redeliveries, when the policy has none.
+        wanted_level: the delay level that the handler set for this time; -1 for the dead letters, 0 for none.
     """
     attempt = reconsume_times + 1
     if policy.max_attempts is not None:

@@ -1,4 +1,4 @@
-"""What handlers with `body=` are called with: the values of bodies, and the message where they name it."""
+"""Arguments of handlers with `body=`: the values of bodies, and the message if the handler has a parameter for it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tianzhou.errors import ClientError, ConfigError, UndecodableBody
 from tianzhou.model import MessageExt
 
 Undecodable: TypeAlias = Literal["dead_letter", "retry", "skip"]
-"""What comes of a message whose body does not decode: it becomes a dead letter at once, it goes the way of one that
-failed, or it counts as consumed. Each is in the log, with topic, queue offset, message id and reason."""
+"""Treatment of a message whose body cannot be decoded: it becomes a dead letter at once, is retried like a failed
+message, or counts as consumed. Each case is logged with topic, queue offset, message id and reason."""
 
 AT_ONCE: Mapping[str, NextStep] = {"dead_letter": NextStep(Fate.DEAD_LETTER), "skip": NextStep(Fate.DROP)}
-"""What is decided without a retry policy."""
+"""Next steps that do not depend on a retry policy."""
 
 
 class NotCalled(UndecodableBody):
-    """A handler was not called, because bodies of its messages do not decode.
+    """A handler was not called, because bodies of its messages cannot be decoded.
 
     Args:
-        message: of the first one.
-        reasons: why not, by queue offset.
+        message: text of the first error.
+        reasons: reasons by queue offset.
     """
 
     def __init__(self, message: str, reasons: Mapping[int, str]) -> None:
@@ -35,13 +35,13 @@ class NotCalled(UndecodableBody):
 
 
 def split(messages: list[MessageExt], failure: NotCalled) -> tuple[list[MessageExt], list[MessageExt]]:
-    """The messages whose bodies decode, and the others."""
+    """Return the messages whose bodies can be decoded, and the others."""
     good = [message for message in messages if message.queue_offset not in failure.reasons]
     return good, [message for message in messages if message.queue_offset in failure.reasons]
 
 
 def first_alike(messages: list[MessageExt], failure: NotCalled) -> list[MessageExt]:
-    """The first messages, as long as all of them decode, or none does."""
+    """Return the first messages that all can be decoded, or all cannot."""
     run = itertools.groupby(messages, lambda message: message.queue_offset in failure.reasons)
     return list(next(run)[1])
 
@@ -51,11 +51,11 @@ class TypedBody:
     """How the handler of a topic is called.
 
     Attributes:
-        decoder: makes the values.
-        undecodable: what comes of messages without one.
+        decoder: decodes the values.
+        undecodable: treatment of messages whose bodies cannot be decoded.
         in_lists: whether the handler gets lists.
-        message_name: the parameter that gets the message, or the list of them; None when there is none.
-        wants_context: whether a parameter is called `context`.
+        message_name: the parameter that gets the message, or the list of messages; None without one.
+        wants_context: whether a parameter is named `context`.
     """
 
     decoder: BodyDecoder
@@ -65,10 +65,10 @@ class TypedBody:
     wants_context: bool
 
     def arguments(self, messages: list[MessageExt], context: Any) -> tuple[Any, dict[str, Any]]:
-        """The handler's first argument, and those by name.
+        """Return the handler's first argument, and its arguments by name.
 
         Raises:
-            NotCalled: some messages have no value.
+            NotCalled: some bodies cannot be decoded.
         """
         values: list[Any] = []
         reasons: dict[int, str] = {}
@@ -98,19 +98,19 @@ def typed_body(
     in_lists: bool,
     resends: bool,
 ) -> TypedBody:
-    """How a handler that wants values is to be called.
+    """Return how to call a handler that takes values.
 
     Args:
-        topic: whose handler it is.
-        handler: takes the value first; `message` (`messages` with lists) and `context` where it names them.
-        body: what values are, see `tianzhou.client.decode_body`.
-        undecodable: what comes of messages without one; None for the default.
+        topic: the handler's topic.
+        handler: takes the value first, and `message` (`messages` with lists) and `context` if it has such parameters.
+        body: type of the values, see `tianzhou.client.decode_body`.
+        undecodable: treatment of messages whose bodies cannot be decoded; None for the default.
         in_lists: whether the handler gets lists.
         resends: whether messages can be delivered again and become dead letters.
 
     Raises:
-        ClientError: the handler cannot be called so.
-        ConfigError: nothing can be decoded to that, or RocketMQ cannot do what was asked for.
+        ClientError: the handler cannot be called in this way.
+        ConfigError: bodies cannot be decoded to `body`, or RocketMQ does not support `undecodable` here.
     """
     if undecodable not in (None, *get_args(Undecodable)):
         raise ConfigError(
@@ -130,7 +130,7 @@ def typed_body(
 def _named(topic: str, handler: Callable[..., Any], message_name: str) -> tuple[str | None, bool]:
     try:
         parameters = list(inspect.signature(handler).parameters.values())
-    except (TypeError, ValueError):  # some builtins do not tell
+    except (TypeError, ValueError):  # some builtins have no signature
         return None, False
     places = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL}]
     if not places:

@@ -1,4 +1,4 @@
-"""Tasks that do the same side by side, as many as wanted; their number may change at any time."""
+"""A variable number of tasks that do the same work concurrently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from tianzhou.remoting.callbacks import failure_of
 
 PAUSE_S: Final = 1.0
-"""Before a worker that failed is followed by another."""
+"""Seconds before a failed worker is replaced by another."""
 
 _log = logging.getLogger(__name__)
 
@@ -19,11 +19,11 @@ class Slot:
     """One worker.
 
     Attributes:
-        task: it.
-        since_s: since when it runs a handler, None while it does not.
-        expired: whether that handler was cut short because it took too long.
-        idle: whether it waits for work, so that it may be ended.
-        retiring: whether it is to end after what it does now.
+        task: its task.
+        since_s: time at which its handler call began; None without a call.
+        expired: whether that handler call was cancelled because it took too long.
+        idle: whether it waits for work, so that it may be cancelled.
+        retiring: whether it ends after its present work.
     """
 
     __slots__ = ("expired", "idle", "retiring", "since_s", "task")
@@ -40,7 +40,7 @@ class Workers:
     """The workers of a consumer.
 
     Args:
-        work: what each does, until its slot is retiring or there is nothing more to come.
+        work: work of each worker; it returns when its slot is retiring or the consumer stops.
         spawn: runs a coroutine as a task of the consumer.
     """
 
@@ -54,7 +54,7 @@ class Workers:
         self.slots: list[Slot] = []
 
     def resize(self, count: int) -> None:
-        """Change the number of workers; those that are too many end when they have nothing in hand."""
+        """Change the number of workers; surplus workers end when they have finished their present work."""
         while len(self.slots) < count:
             slot = Slot()
             slot.task = self._spawn(self._serve(slot))
@@ -79,7 +79,7 @@ class Workers:
                 return
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for them to end, for `timeout_s` at most; nothing more comes."""
+        """Wait for all workers to end, up to `timeout_s` seconds; call it when there is no more work."""
         tasks = [slot.task for slot in self.slots if slot.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)

@@ -1,1 +1,1 @@
-"""The outbox: messages that no broker takes wait in a folder and are sent in order once one does."""
+"""The outbox: messages that no broker accepts wait in a folder and are sent in order when one does."""

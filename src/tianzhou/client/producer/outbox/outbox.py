@@ -1,8 +1,8 @@
 """Messages that no broker accepts now, stored in an `OutboxStore` and sent when a broker accepts them again.
 
 When `send` returns, a broker or the store has the message. The outbox sends stored messages in the order of the sends,
-at least once and always with the same unique key. That holds when the process is killed in between. While anything is
-in the outbox, all further messages go through it. Sends of one queue or one sharding key wait for each other
+at least once and always with the same unique key, even if the process is killed in between. While the outbox has
+messages, all further messages go through it. Sends of one queue or one sharding key wait for each other
 (`ordered_sends`), so that none overtakes another.
 """
 
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 PEEK_BYTES = 512 * 1024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 MOST_REFUSALS = 16
-"""Refusals after which a message is set aside, so that those behind it get their turn."""
+"""Number of rejections after which a message is set aside, so that later ones are sent."""
 LAST_SEND_S = 3.0
 _HOPELESS = frozenset({ResponseCode.MESSAGE_ILLEGAL})
-"""Codes after which the first message is set aside at once."""
+"""Response codes after which the first message is set aside at once."""
 
 
 class Outbox:
-    """Stores messages and sends them later.
+    """The outbox of a producer: it stores messages and sends them later.
 
     Args:
         instance: client instance of the producer.
@@ -66,7 +66,7 @@ class Outbox:
         """Held during each call of the store."""
         self._unwritten: list[bytes] = []
         self._unwritten_count = self._unwritten_bytes = 0
-        """Payloads that the store does not have yet, with those of the call that runs."""
+        """Payloads that the store does not have yet, including those of the running call."""
         self._next_write: asyncio.Task[None] | None = None
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -78,11 +78,11 @@ class Outbox:
 
     @property
     def pending(self) -> int:
-        """Number of messages that wait."""
+        """Number of waiting messages."""
         return self._store.count + self._unwritten_count
 
     def status(self) -> OutboxStatus:
-        """Return its status now."""
+        """Return its present status."""
         return OutboxStatus(
             self._store.place,
             self.pending,
@@ -96,7 +96,7 @@ class Outbox:
         )
 
     def check_open(self) -> None:
-        """Check that messages can be stored: a send before the start might overtake messages of the process before.
+        """Check that the outbox is open. A send before the start might overtake messages of an earlier process.
 
         Raises:
             ClientError: the outbox is not open.
@@ -104,10 +104,10 @@ class Outbox:
         if not self._is_open:
             raise ClientError(f"outbox {self._store.place} is not open; start the producer first")
 
-    # --- life ------------------------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the store, and begin to send the messages that a process before has left in it.
+        """Open the store, and start to send the messages of an earlier process.
 
         Raises:
             ConfigError: the store cannot be used.
@@ -125,7 +125,7 @@ class Outbox:
         self._task = self._instance.keep(f"outbox {self._store.place}", self._run)
 
     async def stop(self) -> None:
-        """End; messages that are not sent remain in the store for the next start."""
+        """Stop sending and close the store. Unsent messages remain in the store for the next start."""
         self._closing.set()
         if not self._is_open:
             return
@@ -144,20 +144,20 @@ class Outbox:
         if left:
             _log.warning("outbox %s: %d messages wait for the next start", self._store.place, left)
 
-    # --- storing ---------------------------------------------------------------------------------------------
+    # --- storage ---------------------------------------------------------------------------------------------
 
     def keep(self, messages: Sequence[OutboxEntry], failure: TianzhouError | None = None) -> Awaitable[None]:
-        """Place messages behind all others of the outbox and store them. The store has them once the result is awaited.
+        """Add messages behind all others of the outbox. The store has them once the result is awaited.
 
-        Sends that come later are placed behind these messages, and need not wait for the store.
+        Later sends are placed behind these messages, and need not wait for the store.
 
         Args:
             messages: the messages, in the order of their sends.
             failure: the error of their send; None for messages that follow others into the outbox.
 
         Raises:
-            OutboxFull: there is no room, also when the result is awaited.
-            OutboxUnavailable: when the result is awaited, the store does not answer.
+            OutboxFull: there is no room; the result may raise it, too.
+            OutboxUnavailable: raised by the result when the store does not answer.
         """
         self.check_open()
         was_empty = not self.pending
@@ -185,9 +185,9 @@ class Outbox:
         self._unwritten_bytes += size
 
     async def _write(self) -> None:
-        """Store all payloads that have come during the call before, in one call."""
+        """Store all payloads that were added during the call before, in one call."""
         async with self._using:
-            self._next_write = None  # payloads that come from now on need the next call
+            self._next_write = None  # payloads that are added from now on need the next call
             payloads, self._unwritten = self._unwritten, []
             try:
                 await self._store.append(payloads)
@@ -204,7 +204,7 @@ class Outbox:
         return failure_kind(error) is not FailureKind.PERMANENT or await self._no_broker_runs(error)
 
     async def _no_broker_runs(self, error: TianzhouError) -> bool:
-        """Whether a topic has no route because no broker is registered: name servers forget topics with brokers."""
+        """Whether a topic has no route because no broker is registered: name servers drop topics with brokers."""
         if not is_missing_topic(error):
             return False
         try:
@@ -245,7 +245,7 @@ class Outbox:
             pass
 
     async def _send_first(self) -> bool:
-        """Send the first messages in line. Return whether the line has moved."""
+        """Send the first messages. Return whether the next attempt may follow without a pause."""
         if not self._store.count and self._next_write is not None:
             # A store in memory never suspends this task, so the task that writes would not run.
             await asyncio.wait([self._next_write])
@@ -267,11 +267,11 @@ class Outbox:
         return True
 
     async def _refuse(self, frames: list[Frame], entries: list[OutboxEntry], count: int, error: TianzhouError) -> bool:
-        """Handle a refusal: try the first message alone, then again later, and at last set it aside."""
+        """Handle a rejection: send the first message alone, then retry it later, and finally set it aside."""
         self._last_error = str(error)
         self._refusals += 1
         if count > 1:
-            return True  # the next attempt sends the first alone and so finds the refused one
+            return True  # the next attempt sends only the first message, to find the rejected one
         code, place = error.code if isinstance(error, BrokerError) else None, self._store.place
         if code not in _HOPELESS and self._refusals < MOST_REFUSALS:
             _log.info("outbox %s: the first message was refused and is tried again: %s", place, error)
@@ -298,13 +298,13 @@ class Outbox:
 
 
 def store_of(outbox: Path | str | OutboxStore) -> OutboxStore:
-    """Return the store that the option `outbox` of a producer asks for.
+    """Return the store for the option `outbox` of a producer.
 
     Args:
         outbox: a folder, the URL of a Redis, or a store.
 
     Raises:
-        ConfigError: there is no such store.
+        ConfigError: the value names no store.
     """
     if isinstance(outbox, str) and "://" in outbox:
         from tianzhou.client.producer.outbox.redis_store import SCHEMES, RedisOutbox

@@ -1,4 +1,4 @@
-"""Messages in an outbox, and which of them travel together later. Pure."""
+"""Messages in an outbox, and which of them are sent in one batch. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import msgspec
 from tianzhou.model import Message, MessageQueue, names
 
 MOST_TOGETHER = 200
-"""Messages that are sent as one batch when the cluster is back."""
+"""Maximum number of messages in one batch when the cluster is available again."""
 
 
 class OutboxEntry(msgspec.Struct, array_like=True, gc=False):
-    """A message in the outbox: all that makes it the same message when it is sent later.
+    """A message in the outbox, with all values that the later send needs.
 
     Attributes:
-        topic: its topic, as users know it.
+        topic: its topic, by its users' name.
         body: its body, not compressed.
-        properties: all of them, the unique key included.
+        properties: all properties, including the unique key.
         flag: the user's flag.
-        born_ms: when it was first sent.
-        broker_name: the broker of the queue it has to go to, empty for any.
-        queue_id: that queue.
+        born_ms: time of its first send.
+        broker_name: broker of the queue to send it to; empty for any.
+        queue_id: id of that queue.
     """
 
     topic: str
@@ -36,11 +36,11 @@ class OutboxEntry(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def queue(self) -> MessageQueue | None:
-        """The queue it has to go to."""
+        """The queue to send it to; None for any."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id) if self.broker_name else None
 
     def message(self) -> Message:
-        """As its sender made it."""
+        """Return the sender's message."""
         own = dict(self.properties)
         own.pop(names.UNIQ_KEY, None)
         return Message(
@@ -61,16 +61,16 @@ class OutboxStatus(NamedTuple):
 
     Attributes:
         place: its folder, or its address and stream in Redis, without the password.
-        pending: number of messages that wait.
+        pending: number of waiting messages.
         bytes: their bytes.
         max_bytes: maximum number of bytes.
         oldest_ms: time of the first message's send, milliseconds since the epoch; None when the outbox is empty.
-        sent: number of messages it has sent since the producer started.
-        refused: number of messages that brokers refused since then. They are set aside: in `refused.jsonl` of the
+        sent: number of messages that it has sent since the producer started.
+        refused: number of messages that brokers rejected since then. They are set aside: in `refused.jsonl` of the
             folder, or in the stream with the suffix `:refused`.
         last_error: error of the latest attempt; None when it succeeded.
-        lost: number of messages that were stored and that the store no longer has, as noticed since the start. The log
-            has an error with the cause.
+        lost: number of stored messages that the store no longer has, as noticed since the start. The log has an error
+            with the cause.
     """
 
     place: str
@@ -85,7 +85,7 @@ class OutboxStatus(NamedTuple):
 
 
 def together(entries: Sequence[OutboxEntry]) -> int:
-    """Number of the first messages that may be sent as one batch: same topic, queue, order and way to wait."""
+    """Return the number of first messages that may be sent as one batch: same topic, queue, sharding key and `WAIT`."""
 
     def kind(message: OutboxEntry) -> tuple[object, ...]:
         properties = message.properties

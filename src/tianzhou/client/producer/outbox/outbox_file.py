@@ -1,9 +1,9 @@
-"""A queue of byte strings in an SQLite file, which survives the end of its process, or of the power, at any moment.
+"""A queue of byte strings in an SQLite file, which survives a crash of its process or a power failure at any moment.
 
-The folder holds `outbox.db` (with SQLite's `-wal` and `-shm` beside it) and `lock`, which one process locks at a time
-and which has the note of written messages (`written_note`). Rows are written with `synchronous=FULL`, so that the disk
-has them when `write` returns. They are deleted with `synchronous=NORMAL`: after a power failure they may be returned
-twice, but none is skipped.
+The folder has `outbox.db` (with SQLite's `-wal` and `-shm`) and `lock`. One process at a time locks `lock`, which also
+has the note of written messages (`written_note`). Rows are written with `synchronous=FULL`, so that the disk has them
+when `write` returns. They are deleted with `synchronous=NORMAL`: after a power failure they may be returned twice, but
+none is skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MADE = b"made\n"
 _REMEDY = "move all files out of the folder and start again with an empty outbox"
 _TABLE = "CREATE TABLE IF NOT EXISTS waiting(id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, payload BLOB NOT NULL)"
 _REMOVED_TABLE = "CREATE TABLE IF NOT EXISTS removed(up_to INTEGER NOT NULL)"
-"""One row: the number up to which all messages were removed, which an empty table of messages does not show."""
+"""Table with one row: the number up to which all messages were removed. An empty table of messages lacks it."""
 _NOTE_REMOVED = "UPDATE removed SET up_to = MAX(up_to, COALESCE((SELECT MIN(id) - 1 FROM waiting), ?))"
 
 
@@ -41,12 +41,12 @@ class OutboxFile:
     """The queue. Its methods block, and may run in any thread.
 
     Args:
-        folder: made when it is missing.
+        folder: the folder; it is created when it is missing.
 
     Attributes:
         count: number of payloads in the file.
         bytes: their bytes, with `OVERHEAD_BYTES` for each.
-        lost: number of payloads that were written and are damaged or missing, as noticed since the start.
+        lost: number of written payloads that are damaged or missing, as noticed since the start.
 
     Raises:
         ConfigError: the folder cannot be used, another process uses it, or the file is damaged.
@@ -71,7 +71,7 @@ class OutboxFile:
                         f"outbox {self._path} is damaged: the file is {state}, and messages may have waited in it; "
                         f"put back a copy of it, or {_REMEDY}"
                     )
-                # SQLite would make it, and the files beside it, readable for everybody whom the umask lets.
+                # SQLite would create it, and its other files, with permissions that depend only on the umask.
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files))
                 self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
                 held.callback(self._database.close)
@@ -129,7 +129,7 @@ class OutboxFile:
             )  # fmt: skip
 
     def _note(self) -> None:
-        # Without the note a later loss is not noticed. The messages are stored all the same.
+        # Without the note a later loss is not noticed. The messages are stored anyway.
         try:
             os.pwrite(self._guard, WrittenNote(self._written, self._removed).encode(), len(_MADE))
         except OSError as error:
@@ -139,10 +139,10 @@ class OutboxFile:
             )  # fmt: skip
 
     def _mark_made(self, guard: int) -> None:
-        """Note in the lock file that the disk has the database: from now on an empty or missing one is damage.
+        """Note in the lock file that the disk has the database. From now on an empty or missing database is damage.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the write failed.
         """
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.execute("PRAGMA wal_checkpoint(FULL)")
@@ -158,13 +158,13 @@ class OutboxFile:
         for segment in segments:
             segment.unlink()
 
-    # --- writing ---------------------------------------------------------------------------------------------
+    # --- writes ----------------------------------------------------------------------------------------------
 
     def write(self, payloads: Sequence[bytes]) -> None:
-        """Return when the disk has payloads, all of them.
+        """Write payloads, all or none, and return when the disk has them.
 
         Raises:
-            OutboxFull: the disk did not take them; the file has none of them.
+            OutboxFull: the write failed; the file has none of the payloads.
         """
         try:
             with self._transaction("FULL"):
@@ -181,10 +181,10 @@ class OutboxFile:
         self._add(len(payloads), bytes_of(payloads))
         self._note()
 
-    # --- reading ---------------------------------------------------------------------------------------------
+    # --- reads -----------------------------------------------------------------------------------------------
 
     def peek(self, most_bytes: int) -> list[Frame]:
-        """The first payloads that are written: at least one when there is any, else as many as have these bytes.
+        """Return the first written payloads of about `most_bytes` bytes, and at least one unless the file is empty.
 
         Raises:
             ClientError: the file cannot be read.
@@ -213,7 +213,7 @@ class OutboxFile:
         return frames
 
     def advance(self, frames: Sequence[Frame]) -> None:
-        """Delete payloads that `peek` has returned.
+        """Delete payloads that `peek` returned.
 
         Raises:
             ClientError: the file cannot be written.
@@ -255,7 +255,7 @@ class OutboxFile:
         with self._using:
             self._held.close()
 
-    # --- both ------------------------------------------------------------------------------------------------
+    # --- helpers ---------------------------------------------------------------------------------------------
 
     @contextmanager
     def _transaction(self, synchronous: str) -> Iterator[None]:
@@ -271,7 +271,7 @@ class OutboxFile:
             self.bytes += size
 
     def _failure(self, error: sqlite3.Error) -> str:
-        if isinstance(error, sqlite3.OperationalError):  # the disk is full or fails, or another process is in the way
+        if isinstance(error, sqlite3.OperationalError):  # the disk is full or fails, or another process locks the file
             return f"{self._path} cannot be used now ({error})"
         return (
             f"outbox {self._path} is damaged ({error}); stop the producer, {_REMEDY} (sqlite3 {DATABASE} .recover "

@@ -1,4 +1,4 @@
-"""The contract of outbox stores. SQLite files and Redis streams are the kinds of this package."""
+"""The interface of outbox stores. This package has two implementations: SQLite files and Redis streams."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 OVERHEAD_BYTES: Final = 8
-"""Bytes that a payload counts beside its own length."""
+"""Additional bytes that each payload counts."""
 MAX_FRAMES: Final = 256
 """Maximum number of payloads that `OutboxStore.peek` returns."""
 
@@ -24,14 +24,14 @@ class Frame(NamedTuple):
 
 @runtime_checkable
 class OutboxStore(Protocol):
-    """An ordered store of byte strings that outlives its process.
+    """An ordered store of byte strings that survives its process.
 
     An outbox makes one call at a time, and calls `open` first and `close` last. A store may be opened again after that.
     """
 
     @property
     def place(self) -> str:
-        """Name of the store in messages: its folder, or its address without a password."""
+        """Name of the store in logs and errors: its folder, or its address without a password."""
         ...
 
     @property
@@ -46,9 +46,9 @@ class OutboxStore(Protocol):
 
     @property
     def lost(self) -> int:
-        """Number of stored payloads that have been damaged or are missing, as noticed since `open`.
+        """Number of stored payloads that are damaged or missing, as noticed since `open`.
 
-        The store also logs an error with the cause when it notices them.
+        The store also logs an error with the cause.
         """
         ...
 
@@ -64,16 +64,16 @@ class OutboxStore(Protocol):
         ...
 
     async def append(self, payloads: Sequence[Payload]) -> None:
-        """Store payloads behind the others, all of them or none. They survive the end of the process on return.
+        """Store payloads behind the others, all or none. After the return they survive the end of the process.
 
         Raises:
             OutboxFull: the store has no room.
-            OutboxUnavailable: the store does not answer, or another producer has taken it. The payloads may be stored.
+            OutboxUnavailable: the store does not answer, or another producer uses it. The payloads may be stored.
         """
         ...
 
     async def peek(self, max_bytes: int) -> list[Frame]:
-        """Return the first payloads, in order: as many as have `max_bytes` bytes, and one at least.
+        """Return the first payloads, in order, of about `max_bytes` bytes, and at least one.
 
         The list is empty only when `count` is 0.
 
@@ -83,7 +83,7 @@ class OutboxStore(Protocol):
         ...
 
     async def remove(self, frames: Sequence[Frame]) -> None:
-        """Remove the first payloads, as `peek` has returned them.
+        """Remove the first payloads, as returned by `peek`.
 
         Raises:
             TianzhouError: the store cannot be written now.
@@ -91,7 +91,7 @@ class OutboxStore(Protocol):
         ...
 
     async def set_aside(self, record: Payload) -> None:
-        """Store a line of JSON about a message that brokers refuse for good, where an operator finds it.
+        """Store a line of JSON about a message that brokers reject for good, for an operator.
 
         Raises:
             TianzhouError: the store cannot be written now.
@@ -104,5 +104,5 @@ class OutboxStore(Protocol):
 
 
 def bytes_of(payloads: Sequence[bytes]) -> int:
-    """Return the bytes that payloads count in an outbox."""
+    """Return the bytes of payloads in an outbox, with `OVERHEAD_BYTES` for each."""
     return sum(map(len, payloads)) + len(payloads) * OVERHEAD_BYTES

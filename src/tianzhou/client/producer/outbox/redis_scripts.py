@@ -1,9 +1,9 @@
-"""The Lua scripts of an outbox in Redis: each checks that the producer still holds the stream, and acts in one step.
+"""The Lua scripts of an outbox in Redis. Each checks that the producer still holds the stream, and is atomic.
 
 The first key is the stream, the second the lease: a key with the name of the producer that holds the stream, which
 expires when that producer stops renewing it. The first argument is the name of the calling producer, the second the
-length of the lease in ms. A script returns `{0, holder}` when another producer holds the stream. A lease that has
-expired and that no other producer has taken is taken again.
+length of the lease in ms. A script returns `{0, holder}` when another producer holds the stream. A script acquires an
+expired lease again, if no other producer has acquired it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if group ~= ARGV[3] then redis.call('SET', KEYS[3], ARGV[3]) end
 return {1, length}
 """
 )
-"""Takes the stream for a producer. The third key has the group of the messages, the third argument the producer's."""
+"""Acquires the stream for a producer. The third key has the messages' group, the third argument the producer's."""
 RENEW: Final = _HOLD + "return {1}"
 # A full Redis refuses the first command of a script that needs memory, unless the script has written before. So XADD
 # comes before PEXPIRE.
@@ -60,7 +60,7 @@ end
 return {1, redis.call('XLEN', KEYS[1]), found}
 """
 )
-"""Returns ids and payloads of the first entries. Arguments: maximum of bytes, maximum of entries, overhead in bytes."""
+"""Returns ids and payloads of the first entries. Arguments: maximum bytes, maximum entries, overhead in bytes."""
 REMOVE: Final = (
     _HOLD
     + """

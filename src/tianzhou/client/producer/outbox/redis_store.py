@@ -29,20 +29,20 @@ _PAYLOAD: Final = b"payload"
 
 
 class RedisOutbox:
-    """An outbox in Redis, for producers whose machine has no disk of its own.
+    """An outbox in Redis, for producers on machines without a disk of their own.
 
-    A message is in the stream before `send` returns. It survives what Redis survives: Redis needs `appendonly yes`, and
-    `appendfsync always` where a power failure must lose nothing, and `maxmemory-policy noeviction` or `volatile-*`.
+    A message is in the stream before `send` returns. It is as safe as Redis: Redis needs `appendonly yes`,
+    `appendfsync always` if a power failure must lose nothing, and `maxmemory-policy noeviction` or `volatile-*`.
 
-    One producer holds the stream at a time. It renews a lease; after `kill -9` the next producer waits until the lease
+    One producer holds the stream at a time, and renews a lease. After `kill -9` the next producer waits until the lease
     has expired.
 
     Args:
         client: URL, as in `redis://localhost:6379/0`, or a client of `redis.asyncio`.
-        name: name of the producer, unique among all producers of this Redis; by default the producer group, of which
-            then one process may run.
+        name: name of the producer, unique among all producers of this Redis; by default the producer group, which then
+            may have only one process.
         prefix: beginning of the names of all keys.
-        lease_s: seconds after which a producer that no longer renews its lease has lost the stream.
+        lease_s: seconds without a renewal after which a producer loses the stream.
 
     Raises:
         ConfigError: a URL was given, and the redis package is not installed or cannot read it.
@@ -69,7 +69,7 @@ class RedisOutbox:
         self._given: Any = None
         if isinstance(client, str):
             self._url, self._address = client, address_without_password(client)
-            self._made()  # a URL that cannot be read is an error here, and not at the first start
+            self._made()  # a wrong URL raises here, and not at the first start
         else:
             self._given, self._address = client, "redis"
             if client.connection_pool.connection_kwargs.get("decode_responses"):
@@ -105,16 +105,16 @@ class RedisOutbox:
         """See `OutboxStore.lost`."""
         return self._lost
 
-    # --- life ------------------------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------------------
 
     async def open(self, producer: str) -> None:
         """See `OutboxStore.open`. Wait until the lease of a producer that was killed has expired.
 
         Raises:
-            ConfigError: Redis does not answer, refuses the account or would evict the stream, or another producer holds
-                the stream, or its messages are of another producer group.
+            ConfigError: Redis does not answer, rejects the account or would evict the stream; another producer holds
+                the stream; or its messages belong to another producer group.
         """
-        # Braces make the keys lie on one node of a Redis Cluster.
+        # Braces put all keys on one node of a Redis Cluster.
         self._stream = f"{self._prefix}{{{self._name or producer}}}"
         self._client = self._made() if self._url is not None else self._given
         self._holder = json.dumps(
@@ -142,12 +142,12 @@ class RedisOutbox:
         if self._client is None:
             return
         if self._renewing is not None:
-            # A renewal that is cancelled may still reach Redis behind the release, and take the lease again.
+            # A cancelled renewal may still reach Redis after the release, and acquire the lease again.
             self._closing.set()
             await asyncio.wait([self._renewing], timeout=ANSWER_WITHIN_S)
             self._renewing.cancel()
             self._renewing = None
-        with suppress(self._redis.RedisError, OSError):  # the lease expires by itself
+        with suppress(self._redis.RedisError, OSError):  # otherwise the lease expires
             await self._call(redis_scripts.RELEASE)
         await self._disconnect()
 
@@ -156,7 +156,7 @@ class RedisOutbox:
         try:
             info = await self._client.info()
         except self._redis.ResponseError:
-            return  # an account without the right to read it
+            return  # this account may not read it
         policy = str(info.get("maxmemory_policy", "noeviction"))
         if policy.startswith("allkeys-") and info.get("maxmemory"):
             raise ConfigError(
@@ -171,7 +171,7 @@ class RedisOutbox:
             )
 
     async def _take(self, producer: str) -> int:
-        """Take the stream, and return its length."""
+        """Acquire the stream, and return its length."""
         while True:
             code, *values = await self._call(redis_scripts.OPEN, producer)
             if code == 1:
@@ -189,11 +189,11 @@ class RedisOutbox:
                 )
 
     async def _is_renewed(self) -> bool:
-        """Wait for a part of the holder's lease. Return whether the holder has renewed the lease meanwhile."""
+        """Wait for a part of the holder's lease. Return whether the holder has renewed it in this time."""
         lease = f"{self._stream}:holder"
         before_ms = await self._client.pttl(lease)
         if before_ms == -1:
-            return True  # a key that does not expire is no lease of ours
+            return True  # a key that does not expire is not a lease of this class
         wait_ms = min(max(before_ms, 1), self._lease_ms / 2)
         await asyncio.sleep(wait_ms / 1000)
         left_ms = await self._client.pttl(lease)
@@ -264,7 +264,7 @@ class RedisOutbox:
             raise self._failure(error) from error
 
     def _settle(self, length: int, expected: int) -> None:
-        """Take the length that Redis has answered for the count, and report payloads that are missing."""
+        """Set the count to the length from Redis, and report missing payloads."""
         if length < expected:
             self._lost += expected - length
             _log.error(
@@ -287,8 +287,8 @@ class RedisOutbox:
             "socket_timeout": ANSWER_WITHIN_S, "socket_connect_timeout": ANSWER_WITHIN_S,
         }  # fmt: skip
         try:
-            # A connection that Redis has closed meanwhile is opened again, once; a payload that is then stored twice is
-            # sent twice, with the same unique key.
+            # A connection that Redis has closed is opened again, once. A payload may then be stored twice, and is sent
+            # twice with the same unique key.
             return asynchronous.Redis.from_url(self._url, retry=retries.Retry(backoff.NoBackoff(), 1), **limits)
         except ValueError as error:
             raise ConfigError(f"outbox {self._address} is no address of a Redis: {error}") from error
@@ -335,7 +335,7 @@ def address_without_password(url: str) -> str:
 
 
 def holder_text(holder: str) -> str:
-    """Return the group, process and host of the producer that holds a stream, for messages."""
+    """Return group, process and host of the producer that holds a stream, for logs and errors."""
     try:
         found = json.loads(holder)
         return f"group {found['group']}, process {found['pid']} of {found['host']}"

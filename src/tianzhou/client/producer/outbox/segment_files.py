@@ -1,7 +1,7 @@
-"""Segments of frames: how outboxes were stored before they were SQLite files, read so that nothing in them is lost.
+"""Segments: the former format of outboxes, before SQLite files. They are read so that no message is lost.
 
-The folder held numbered segments of frames (length, checksum, payload, big-endian) and a file `position` with the
-segment and offset of the first frame that is still wanted.
+The folder had numbered segments of frames (length, checksum, payload, big-endian) and a file `position` with the
+segment and offset of the first unsent frame.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _HEAD = Struct(">II")
 
 
 def read_segments(folder: Path) -> tuple[list[Path], list[bytes]]:
-    """Find the segments in a folder, and the payloads in them that are still wanted, in order."""
+    """Return the segments in a folder, and their unsent payloads, in order."""
     segments = sorted(path for path in folder.glob("*.log") if path.stem.isdecimal())
     try:
         wanted, offset = map(int, (folder / "position").read_text(encoding="ascii").split())
     except (OSError, ValueError):
-        wanted, offset = -1, 0  # what was handed out already is handed out twice, but nothing is passed over
+        wanted, offset = -1, 0  # sends all messages again, so that none is skipped
     payloads = []
     for path in segments:
         number = int(path.stem)

@@ -17,7 +17,7 @@ class SqliteOutbox:
     Messages survive `kill -9` and a power failure. All calls run in threads, because the disk may be slow.
 
     Args:
-        folder: folder of the file; it is made when it is missing.
+        folder: folder of the file; it is created when it is missing.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -45,7 +45,7 @@ class SqliteOutbox:
         return self._opened.lost if self._opened is not None else 0
 
     async def open(self, producer: str) -> None:
-        """See `OutboxStore.open`; the file does not keep the name of the producer group."""
+        """See `OutboxStore.open`; the file does not contain the name of the producer group."""
         self._opened = await asyncio.to_thread(OutboxFile, self._folder)
 
     async def append(self, payloads: Sequence[Payload]) -> None:

@@ -1,8 +1,8 @@
 """The note beside an outbox file: numbers of the newest written and the newest removed message.
 
-SQLite reads a damaged write-ahead log up to the damage and says nothing. The note has the numbers that the database
-must have, so that a start notices missing messages. It is written after each commit and never synced: a power failure
-may leave an older note, which finds fewer missing messages and none that was not written.
+SQLite reads a damaged write-ahead log up to the damage without an error. The note has the numbers that the database
+must have, so that a start notices missing messages. It is written after each commit and never synced. A power failure
+may leave an older note, which finds fewer missing messages but no false ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WrittenNote(NamedTuple):
 
 
 def decode_note(line: bytes) -> WrittenNote | None:
-    """Return the note in a line; None when the line is none, or is damaged."""
+    """Return the note in a line; None when the line is no note, or is damaged."""
     numbers = line[:_NUMBERS_BYTES]
     if len(line) != _NOTE_BYTES or line[_NUMBERS_BYTES:] != b"%08x\n" % zlib.crc32(numbers):
         return None
@@ -42,10 +42,10 @@ def decode_note(line: bytes) -> WrittenNote | None:
 
 
 def missing_count(note: WrittenNote, removed: int, found: int) -> int:
-    """Return how many written messages a database no longer has.
+    """Return the number of written messages that a database no longer has.
 
     Args:
-        note: the note beside the database.
+        note: the note of the database.
         removed: number up to which the database has removed its messages.
         found: number of messages in the database with numbers above both `removed` and `note.removed`, up to
             `note.written`.
@@ -54,7 +54,7 @@ def missing_count(note: WrittenNote, removed: int, found: int) -> int:
 
 
 def read_note(file: int, offset: int) -> WrittenNote | None:
-    """Return the note in an open file; None when there is none.
+    """Return the note in an open file; None without one.
 
     Args:
         file: descriptor of the file.

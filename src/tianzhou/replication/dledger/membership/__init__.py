@@ -1,1 +1,1 @@
-"""Who belongs to the group of a node: its identity, the content of logs, members outside of the list."""
+"""Membership of a node's group: its identity, the comparison of logs, and members outside of the list."""

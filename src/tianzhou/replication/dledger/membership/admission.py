@@ -1,4 +1,4 @@
-"""Which requests count at a node of a DLedger group, and whether what the node heard lets it lead. Pure."""
+"""The requests that a node of a DLedger group accepts, and the evidence that bars it from leading. Pure."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ANSWERS: Final[dict[type[Request], type[Response]]] = {
     StretchRequest: StretchResponse,
     TransferRequest: TransferResponse,
 }
-"""Type of the answer to each request that nodes send each other."""
+"""Type of the response to each request that nodes send each other."""
 
 
 class PeerAdmission:
-    """Requests that a node refuses, and members outside of its list.
+    """The requests that a node refuses, and members outside of its list.
 
     Args:
         node: the node.
@@ -49,7 +49,7 @@ class PeerAdmission:
         self._bar = ""
 
     def refuse(self, ticket: object, request: Request) -> bool:
-        """Answer a request that does not count; return whether it does not.
+        """Reply to a request that does not count; return whether the request is refused.
 
         Args:
             ticket: of the request.
@@ -68,8 +68,8 @@ class PeerAdmission:
 
     def _note_outsiders(self, request: Request) -> None:
         node = self._node
-        # Members of another group of this name do not count. A node that is alone has drawn its identity by itself, so
-        # the others have another one.
+        # Members of another group of this name do not count. A node that is alone has drawn its own identity, so the
+        # others have another one.
         is_foreign = bool(node.others and request.group_id) and request.group_id != node.identity.claim
         names = outside_ids(
             request, group=node.group, self_id=node.self_id, members=self._members, is_foreign=is_foreign
@@ -93,7 +93,7 @@ class PeerAdmission:
         return None if request.term <= node.term + MOST_TERM_STEP else Code.UNEXPECTED_ARGUMENT
 
     def _is_refused(self, request: Request) -> bool:
-        """Whether a request counts for nothing: it is of another group, or this node follows no further."""
+        """Whether a request is refused, because it is from another group or this node follows no further."""
         node, identity = self._node, self._node.identity
         if not identity.refuses(request):
             is_own = request.group_id == identity.group_id or not identity.group_id
@@ -121,7 +121,7 @@ class PeerAdmission:
         code = Code.UNKNOWN_GROUP if node.identity.refuses(request) else Code.ILLEGAL_MEMBER_STATE
         response = ANSWERS[type(request)]()
         if isinstance(response, PushResponse | StretchResponse):
-            # Apache's leaders know no other code for a log that differs.
+            # Apache's leaders understand no other code for a log that differs.
             code = Code.INCONSISTENT_STATE
             response.begin_index, response.end_index = log.begin_index, log.end_index
         if isinstance(response, PushResponse) and isinstance(request, PushRequest) and request.entries:
@@ -147,11 +147,11 @@ class PeerAdmission:
             identity.halted = ""
 
     def bar(self, why: str) -> None:
-        """Note why the shell wants this node not to lead; empty when it may."""
+        """Set why the shell bars this node from leading; empty when it may lead."""
         self._bar = why
 
     def judge(self, *, leads: bool) -> None:
-        """Decide whether this node must not lead, and let it step down with the reason.
+        """Decide whether this node must not lead, and step down with the reason.
 
         Args:
             leads: whether the node leads.

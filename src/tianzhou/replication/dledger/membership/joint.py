@@ -1,10 +1,10 @@
-"""The joint of two logs: whether a leader and a follower have the same log up to an entry (docs/adr/0024).
+"""The joint of two logs, which shows whether a leader and a follower have the same log up to an entry (docs/adr/0024).
 
 Index and term of an entry do not show that: a folder of another group, or of an earlier life of the group, can have an
 entry of the same index and term. Each leader of ours opens its term with a record that has 128 random bits. Only that
-leader appends entries of the term, each behind its whole log. So two logs that have the same opening record are equal
-up to it, and equal up to each later entry of the term that both have. A comparison of the first entry of the term and
-of the entry at the joint therefore covers everything before.
+leader appends entries of the term, each after its whole log. So two logs that have the same opening record are equal up
+to it, and equal up to each later entry of the term that both have. Therefore a comparison of the first entry of the
+term and of the entry at the joint covers all entries before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tianzhou.wire.bodies.dledger import StretchRequest, TermMark, VoteRequest
 
 _DIGEST_SIZE: Final = 16
 _MARKED_TERMS: Final = 16
-"""Terms of which a candidate shows the first entry."""
+"""Number of terms whose first entry a candidate sends."""
 
 
 class Joint(NamedTuple):
@@ -37,19 +37,19 @@ class Joint(NamedTuple):
 
 
 def digest(entry: bytes) -> str:
-    """Return the checksum of an entry: of its body and of the header without DLedger's checksums, which may differ."""
+    """Return the checksum of an entry's body and of its header without DLedger's checksums, which may differ."""
     header = decode_header(entry)
     text = f"{header.index} {header.term} {header.pos} {header.size} {header.channel} "
     return blake2b(text.encode() + entry[HEADER_SIZE:], digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def digest_at(log: NodeEntryLog, index: int) -> str | None:
-    """Return the checksum of an entry of the log; None when the disk has changed the entry."""
+    """Return the checksum of an entry of the log; None when the entry is damaged."""
     return digest(log.entry(index)) if log.is_whole(index) else None
 
 
 def first_of_term(log: NodeEntryLog, index: int) -> int:
-    """Return the index of the first entry that the log has of the term of an entry."""
+    """Return the index of the log's first entry of the same term as an entry."""
     term = log.term_at(index)
     low, high = log.begin_index, index
     while low < high:
@@ -75,7 +75,7 @@ def differs_from(log: NodeEntryLog, request: StretchRequest) -> bool:
     An entry that either node lacks, or has damaged, is not compared.
 
     Args:
-        log: of the follower; it has an entry of the index and term that the request names.
+        log: of the follower; it has an entry of the requested index and term.
         request: of the leader; it has the checksums of the joint.
     """
     pairs = [(request.previous_index, request.previous_digest)]
@@ -94,7 +94,7 @@ def logged_group_id(log: NodeEntryLog, index: int) -> str:
 
     Args:
         log: the log.
-        index: of the last entry to look at.
+        index: of the last entry to check.
     """
     while index >= log.begin_index >= 0:
         first = first_of_term(log, index)
@@ -105,7 +105,7 @@ def logged_group_id(log: NodeEntryLog, index: int) -> str:
 
 
 def marks_of(log: NodeEntryLog) -> list[TermMark]:
-    """Return the marks that a candidate shows: its last entry, and the first entries of its last terms."""
+    """Return the marks that a candidate sends: its last entry, and the first entries of its last terms."""
     index, indexes = log.end_index, [log.end_index]
     for _ in range(_MARKED_TERMS):
         if not 0 <= log.begin_index <= index:
@@ -129,18 +129,18 @@ def shares_entry(log: NodeEntryLog, request: VoteRequest) -> bool:
 
 
 def lacks_committed(log: NodeEntryLog, committed_index: int, request: VoteRequest) -> bool:
-    """Whether a candidate's log lacks entries that the group has committed: it ends before them, or a mark differs.
+    """Whether a candidate's log lacks committed entries: it ends before them, or a mark differs.
 
     Args:
-        log: of the node whose vote is asked for.
-        committed_index: index of the last entry that this node knows to be committed.
+        log: of the voter.
+        committed_index: last index that this node has as committed.
         request: of the candidate; it has marks.
     """
     if request.ledger_end_index < committed_index:
         return True
     for mark in request.marks or ():
         if 0 <= mark.index < log.begin_index <= committed_index and mark.term > log.term_at(log.begin_index):
-            # Terms never go down, so a log with such an entry has another one where this log begins.
+            # Terms never decrease, so a log with such an entry has another entry where this log begins.
             return True
         if 0 <= log.begin_index <= mark.index <= committed_index:
             if log.term_at(mark.index) != mark.term:

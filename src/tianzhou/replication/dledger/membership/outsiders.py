@@ -1,6 +1,6 @@
-"""Members that a node's list does not name and that speak to it as to one of theirs (docs/adr/0024). Pure.
+"""Outsiders: members of the group that contact a node whose list lacks them (docs/adr/0024). Pure.
 
-A list with itself alone, or without members that live, lets a node be elected beside the leader of the others.
+A list with only the node itself, or without live members, lets a node be elected beside the leader of the others.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Final
 from tianzhou.wire.bodies.dledger import HeartBeatRequest, PushRequest, Request, StretchRequest, VoteRequest
 
 LEAST_REQUESTS: Final = 3
-"""Number of requests of an outsider that are evidence, so that one forged packet changes nothing."""
+"""Minimum number of requests of an outsider that are evidence, so that one forged packet changes nothing."""
 MOST: Final = 16
-"""Maximum number of outsiders to remember. The one that was heard longest ago is forgotten when one more speaks."""
+"""Maximum number of outsiders to remember. A new one replaces the one heard longest ago."""
 _FROM_MEMBERS: Final = (VoteRequest, HeartBeatRequest, PushRequest, StretchRequest)
 
 
 def outside_ids(
     request: Request, *, group: str, self_id: str, members: Collection[str], is_foreign: bool = False
 ) -> set[str]:
-    """Return the ids that a request of this node's group names and that this node's list does not have.
+    """Return the ids in a request of this node's group that this node's list does not contain.
 
     Args:
-        request: what came.
+        request: the request.
         group: name of this node's group.
         self_id: id of this node.
         members: ids in this node's list.
-        is_foreign: whether the request carries the identity of another group, whose members do not count.
+        is_foreign: whether the request has the identity of another group, whose members do not count.
     """
     if is_foreign or request.group != group or not isinstance(request, _FROM_MEMBERS):
         return set()
@@ -41,14 +41,14 @@ def outside_ids(
 def may_be_disjoint(members: int, outsiders: int, *, leads: bool) -> bool:
     """Return whether a majority of a list may have no member in common with a majority of the outsiders' list.
 
-    Only then two leaders could serve at once. An outsider that leads has a majority behind it that says nothing to this
-    node. The list of candidates is taken to be all members that are heard: a group of three that hears of a fourth
-    member before its own lists have it goes on. A list of one member has no majority in common with any.
+    Only then could two leaders serve at once. An outsider that leads has a majority that does not contact this node.
+    The list of outside candidates is assumed to be all members that were heard. So a group of three that hears of a
+    fourth member before its own lists contain it keeps running. A list of one member shares a majority with no list.
 
     Args:
-        members: how many the list has.
-        outsiders: how many others are heard.
-        leads: whether one of these is a leader.
+        members: number of members in the list.
+        outsiders: number of outsiders that were heard.
+        leads: whether one of the outsiders is a leader.
     """
     if not outsiders:
         return False
@@ -65,11 +65,11 @@ class _Heard:
 
 
 class Outsiders:
-    """Outsiders that were heard lately.
+    """Outsiders that were heard recently.
 
     Args:
-        span_ms: least time between the first and the last request that are evidence.
-        quiet_ms: an outsider that was not heard for so long is forgotten.
+        span_ms: minimum time between the first and the last request that are evidence.
+        quiet_ms: silence after which an outsider is forgotten.
     """
 
     def __init__(self, span_ms: int, quiet_ms: int) -> None:
@@ -81,7 +81,7 @@ class Outsiders:
         """Note a request.
 
         Args:
-            names: ids that it names and the list does not have.
+            names: ids in the request that the list does not contain.
             now_ms: the time.
             leads: whether only a leader sends such requests.
         """
@@ -95,7 +95,7 @@ class Outsiders:
             self._heard[name] = found
 
     def present(self, now_ms: int) -> dict[str, bool]:
-        """Return the ids of those whose requests are evidence now, and whether each leads."""
+        """Return the ids of the outsiders whose requests are evidence now, and whether each leads."""
         return {
             name: found.leads
             for name, found in self._heard.items()

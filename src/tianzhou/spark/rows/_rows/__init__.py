@@ -1,7 +1,7 @@
-"""Plain records to Arrow buffers, compiled; and the one place that says whether it is used (docs/adr/0008-rows.md).
+"""Compiled code that makes Arrow buffers of plain records, and the choice whether to use it (docs/adr/0008-rows.md).
 
-What it does not know, and everything where it was not built, `tianzhou.spark.rows.columns` makes with NumPy and Arrow,
-with the same results. `TIANZHOU_PURE=1` in the environment forces that.
+`tianzhou.spark.rows.columns` makes the same columns with NumPy and Arrow. It makes all other records, and every record
+where the code was not compiled or `TIANZHOU_PURE=1` is set in the environment.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MODULE: Final = "tianzhou.spark.rows._rows._compiled"
 _compiled: Any = compiled(MODULE, Path(__file__).parent)
 
 MODE: Final = "pure" if _compiled is None else "compiled"
-"""Which way is taken, "compiled" or "pure"."""
+"""The implementation in use, "compiled" or "pure"."""
 fill: Final[Callable[..., tuple[int, list[Any]] | None] | None] = None if _compiled is None else _compiled.fill
-"""Makes the buffers of the columns of plain records, see `_compiled.pyx`; None without it."""
+"""Makes the buffers of the columns of plain records, see `_compiled.pyx`; None if it was not compiled."""
 NAMES: Final[tuple[str, ...]] = () if _compiled is None else _compiled.NAMES
-"""The columns it makes, in the order of its bits."""
+"""The columns that `fill` can make, in the order of its bits."""
