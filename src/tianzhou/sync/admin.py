@@ -79,28 +79,29 @@ class Topics(Blocking):
         broker_addr: str | None = None,
         only_new: bool = False,
     ) -> list[str]:
-        """Create a topic, or replace its configuration, and return when its route shows it.
+        """Create a topic, or replace its configuration, and return when its route is visible.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`.
             perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
-            order: whether its queues keep their order while brokers come and go; their numbers are then stored
-                at the name servers.
-            attributes: attributes to set, as `message.type`, or with None to remove; brokers before 5.0 ignore them.
-            topic_sys_flag: a sum of 1 (a topic of a unit) and 2 (units subscribe to it).
-            cluster: the cluster whose masters get it; None takes all clusters.
-            broker_addr: one broker alone.
-            only_new: whether to refuse a name that exists. RocketMQ has no such request, so of two tools that create
-                the same topic at the same moment both may succeed.
+            order: whether the topic's queues stay fixed while brokers come and go; the numbers of queues are then
+                stored at the name servers.
+            attributes: attributes to set, such as `message.type`, or to remove with None; brokers before 5.0 ignore
+                them.
+            topic_sys_flag: a sum of 1 (the topic belongs to a unit) and 2 (units subscribe to it).
+            cluster: the cluster whose masters get the topic; None takes all clusters.
+            broker_addr: address of the only broker to change; None takes all brokers.
+            only_new: whether to refuse an existing name. RocketMQ has no atomic request for this, so two tools that
+                create the same topic at the same moment may both succeed.
 
         Returns:
-            Addresses of the brokers that have it now.
+            Addresses of the brokers that have the topic now.
 
         Raises:
             AlreadyExists: the topic exists, and `only_new` is set.
-            ClientError: name or numbers cannot be used, or there is no such cluster.
+            ClientError: the name or a number is invalid, or the cluster does not exist.
             BrokerError: a broker refuses.
         """
         return self._run(
@@ -129,24 +130,25 @@ class Topics(Blocking):
         attributes: Mapping[str, str | None] | None = None,
         brokers: Collection[str] | None = None,
     ) -> dict[str, TopicConfig]:
-        """Change parts of a topic's configuration on every broker that has it; other settings stay.
+        """Change some settings of a topic on every broker that has it. Other settings stay unchanged.
 
-        Queue numbers change at once. `change_queues` changes them in an order that loses no message from sight.
+        Queue numbers change at once. `change_queues` changes them in an order in which consumers can read every
+        message.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`.
             perm: one of `PERMISSIONS`, a sum of 4 (read) and 2 (write).
             order: see `create`.
             attributes: attributes to set, or with None to remove.
-            brokers: names of the brokers to change it on; None for all that have it.
+            brokers: names of the brokers to change; None for all brokers that have the topic.
 
         Returns:
-            The new configuration by broker name, of the changed brokers.
+            The new configuration of the changed brokers, by broker name.
 
         Raises:
-            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            ClientError: the topic does not exist, does not exist on one of these brokers, or a number is invalid.
             BrokerError: a broker refuses.
         """
         return self._run(
@@ -169,18 +171,18 @@ class Topics(Blocking):
         write_queue_nums: int | None = None,
         brokers: Collection[str] | None = None,
     ) -> QueuePlan:
-        """Return what `change_queues` would do: steps, queues that go, and their unread messages by group.
+        """Return the plan of `change_queues`: its steps, the dropped queues, and their unread messages by group.
 
-        Groups that broadcast are left out, because their members store the offsets.
+        Broadcasting groups are left out, because their members store the offsets.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            brokers: names of the brokers to change; None for all that have it.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all brokers that have the topic.
 
         Raises:
-            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            ClientError: the topic does not exist, does not exist on one of these brokers, or a number is invalid.
         """
         return self._run(
             self._async.plan_queues(
@@ -197,24 +199,24 @@ class Topics(Blocking):
         brokers: Collection[str] | None = None,
         drop_unread: bool = False,
     ) -> QueuePlan:
-        """Change a topic's queue numbers in the order of `queue_steps`, and return what is left to do.
+        """Change a topic's queue numbers in the order of `queue_steps`, and return the plan of the remaining steps.
 
-        A broker's queues go only while every group has consumed them. Call again when the groups have: the steps that
-        are done are not repeated.
+        Queues of a broker are dropped only after every group has consumed them. Call again when the groups have
+        consumed them. The call does not repeat finished steps.
 
         Args:
-            topic: its name.
-            read_queue_nums: queues per broker that are read, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            write_queue_nums: queues per broker that are written, 1 to `MAX_QUEUES`; None leaves each broker's number.
-            brokers: names of the brokers to change; None for all that have it.
-            drop_unread: whether queues go with their unread messages. The messages stay in the store, out of reach
-                until the topic has as many read queues again.
+            topic: name of the topic.
+            read_queue_nums: number of read queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            write_queue_nums: number of write queues per broker, 1 to `MAX_QUEUES`; None leaves each broker's number.
+            brokers: names of the brokers to change; None for all brokers that have the topic.
+            drop_unread: whether to drop queues that have unread messages. The messages stay in the store. They are
+                readable again when the topic has as many read queues as before.
 
         Returns:
-            The plan of what is left: without steps when everything is done, else with the unread messages.
+            The plan of the remaining steps: empty when all steps are done, otherwise with the unread messages.
 
         Raises:
-            ClientError: the topic does not exist, not on one of these brokers, or a number cannot be used.
+            ClientError: the topic does not exist, does not exist on one of these brokers, or a number is invalid.
             BrokerError: a broker refuses.
         """
         return self._run(
@@ -228,11 +230,11 @@ class Topics(Blocking):
         )
 
     def put(self, broker_addr: str, config: TopicConfig) -> None:
-        """Have one broker take a topic's configuration as it is, without waiting for its route.
+        """Store a topic's configuration unchanged on one broker, without waiting for its route.
 
         Args:
-            broker_addr: the broker.
-            config: the configuration; its attributes are left as the broker has them.
+            broker_addr: address of the broker.
+            config: the configuration; its attributes stay as the broker has them.
 
         Raises:
             BrokerError: the broker refuses.
@@ -240,22 +242,22 @@ class Topics(Blocking):
         self._run(self._async.put(broker_addr, config))
 
     def delete(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic from every broker of a cluster, or of all, and from the name servers.
+        """Delete a topic from every broker of a cluster, or of all clusters, and from the name servers.
 
-        Its messages go with it. Deleting what does not exist is no error.
+        Its messages are deleted as well. Deleting a missing topic is no error.
 
         Args:
-            topic: its name.
-            cluster: the cluster to delete it from.
+            topic: name of the topic.
+            cluster: the cluster to delete the topic from; None takes all clusters.
         """
         self._run(self._async.delete(topic, cluster=cluster))
 
     def names(self, *, cluster: str | None = None) -> list[str]:
-        """The names of all topics, or of a cluster's, sorted; system topics included."""
+        """Return the names of all topics, or of a cluster's topics, sorted, including system topics."""
         return self._run(self._async.names(cluster=cluster))
 
     def system_names(self) -> set[str]:
-        """Topics every broker has for its own use, and those named like clusters and brokers."""
+        """Return the brokers' system topics, and the topics that are named like clusters and brokers."""
         return self._run(self._async.system_names())
 
     def exists(self, topic: str) -> bool:
@@ -263,7 +265,7 @@ class Topics(Blocking):
         return self._run(self._async.exists(topic))
 
     def route(self, topic: str) -> TopicRoute:
-        """A topic's queues and brokers.
+        """Return a topic's queues and brokers.
 
         Raises:
             ClientError: the topic does not exist.
@@ -271,11 +273,11 @@ class Topics(Blocking):
         return self._run(self._async.route(topic))
 
     def clusters(self, topic: str) -> list[str]:
-        """The clusters that have the topic."""
+        """Return the clusters that have the topic."""
         return self._run(self._async.clusters(topic))
 
     def config(self, topic: str) -> dict[str, TopicConfig]:
-        """A topic's configuration by broker name.
+        """Return a topic's configuration by broker name.
 
         Raises:
             ClientError: the topic does not exist.
@@ -283,7 +285,7 @@ class Topics(Blocking):
         return self._run(self._async.config(topic))
 
     def stats(self, topic: str) -> TopicStats:
-        """First and next offset of every queue of a topic, also of the empty ones.
+        """Return the first and next offset of every queue of a topic, including empty queues.
 
         Raises:
             ClientError: the topic does not exist.
@@ -291,7 +293,7 @@ class Topics(Blocking):
         return self._run(self._async.stats(topic))
 
     def groups(self, topic: str) -> list[str]:
-        """The groups that have consumed a topic.
+        """Return the groups that have consumed a topic.
 
         Raises:
             ClientError: the topic does not exist.
@@ -299,7 +301,7 @@ class Topics(Blocking):
         return self._run(self._async.groups(topic))
 
     def describe(self, topic: str) -> TopicDescription:
-        """Everything there is to know about a topic.
+        """Return the complete description of a topic.
 
         Raises:
             ClientError: the topic does not exist.
@@ -320,16 +322,16 @@ class Groups(Blocking):
         super().__init__(asynchronous)
 
     def names(self, *, cluster: str | None = None, system: bool = False) -> list[str]:
-        """The names of all groups, sorted.
+        """Return the names of all groups, sorted.
 
         Args:
-            cluster: only those of a cluster's brokers.
-            system: also those every broker has.
+            cluster: the cluster whose groups to return; None takes all clusters.
+            system: whether to include the groups that exist on every broker.
         """
         return self._run(self._async.names(cluster=cluster, system=system))
 
     def config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
-        """A group's configuration by broker name; empty when no broker has it."""
+        """Return a group's configuration by broker name; empty when no broker has the group."""
         return self._run(self._async.config(group))
 
     def create(
@@ -343,20 +345,20 @@ class Groups(Blocking):
     ) -> SubscriptionGroupConfig:
         """Create a group, or replace its configuration, on every broker.
 
-        Settings that are not given get their defaults, also those of a group that exists. `update` changes single ones.
+        Omitted settings get their defaults, even when the group exists. `update` changes single settings.
 
         Args:
-            group: its name.
-            cluster: the cluster whose masters get it; None takes all clusters.
-            broker_addr: one broker alone.
-            only_new: whether to refuse a name that a broker has. RocketMQ has no such request, so of two tools that
-                create the same group at the same moment both may succeed.
-            settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
+            group: name of the group.
+            cluster: the cluster whose masters get the group; None takes all clusters.
+            broker_addr: address of the only broker to change; None takes all brokers.
+            only_new: whether to refuse a name that exists on a broker. RocketMQ has no atomic request for this, so two
+                tools that create the same group at the same moment may both succeed.
+            settings: fields of `SubscriptionGroupConfig`, such as `retry_max_times=3`.
 
         Raises:
             AlreadyExists: a broker has the group, and `only_new` is set.
-            ClientError: the name cannot be used.
-            ConfigError: there is no such setting.
+            ClientError: the name is invalid.
+            ConfigError: a setting does not exist.
         """
         return self._run(
             self._async.create(group, cluster=cluster, broker_addr=broker_addr, only_new=only_new, **settings)
@@ -366,37 +368,37 @@ class Groups(Blocking):
         """Create several groups at once on a broker, or replace their configuration (225).
 
         Raises:
-            BrokerError: the broker refuses, or does not know the request, as those of RocketMQ 4.
+            BrokerError: the broker refuses, or does not support the request, as brokers of RocketMQ 4.
         """
         self._run(self._async.create_several(configs, broker_addr))
 
     def set_request_mode(
         self, group: str, topic: str, mode: str, broker_addr: str, *, pop_share_queue_num: int = 0
     ) -> None:
-        """Have a group's members pull a topic, or pop it (401).
+        """Set whether a group's members pull or pop a topic's messages (401).
 
         Args:
             group: the group.
             topic: the topic.
             mode: `PULL` or `POP`.
-            broker_addr: the broker.
-            pop_share_queue_num: how many queues a member shares when it pops.
+            broker_addr: address of the broker.
+            pop_share_queue_num: number of queues that a member shares in POP mode.
 
         Raises:
-            BrokerError: the broker refuses, or does not serve POP.
+            BrokerError: the broker refuses, or does not support POP.
         """
         self._run(
             self._async.set_request_mode(group, topic, mode, broker_addr, pop_share_queue_num=pop_share_queue_num)
         )
 
     def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = False) -> None:
-        """Copy how far a group has consumed a topic to another group (314).
+        """Copy the offsets of a group in a topic to another group (314).
 
         Args:
-            source: the group that is copied.
-            target: the group that gets the offsets.
+            source: the group with the offsets.
+            target: the group that receives the offsets.
             topic: the topic.
-            offline: whether the source may be without members.
+            offline: whether to copy also when the source has no connected members.
 
         Raises:
             ClientError: the source has consumed nothing, so it has no retry topic.
@@ -405,14 +407,14 @@ class Groups(Blocking):
         self._run(self._async.clone_offsets(source, target, topic, offline=offline))
 
     def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
-        """Change parts of a group's configuration on every broker that has it; other settings stay.
+        """Change some settings of a group on every broker that has it. Other settings stay unchanged.
 
         Returns:
             The new configuration by broker name.
 
         Raises:
             ClientError: no broker has the group.
-            ConfigError: there is no such setting.
+            ConfigError: a setting does not exist.
         """
         return self._run(self._async.update(group, **settings))
 
@@ -425,14 +427,14 @@ class Groups(Blocking):
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> None:
-        """Delete a group from every broker of a cluster, or of all.
+        """Delete a group from every broker of a cluster, or of all clusters.
 
         Args:
-            group: its name.
-            remove_offsets: also how far it has consumed.
-            remove_topics: also its retry and dead letter topics, with the messages in them.
-            cluster: the cluster to delete it from.
-            broker_addr: one broker alone.
+            group: name of the group.
+            remove_offsets: whether to delete its offsets.
+            remove_topics: whether to delete its retry and dead-letter topics with their messages.
+            cluster: the cluster to delete the group from; None takes all clusters.
+            broker_addr: address of the only broker to change; None takes all brokers.
         """
         self._run(
             self._async.delete(
@@ -445,26 +447,26 @@ class Groups(Blocking):
         )
 
     def connections(self, group: str, *, broker_addr: str | None = None) -> ConsumerConnection | None:
-        """The group's connected members and what they subscribe to; None when nobody is connected.
+        """Return the group's connected members and their subscriptions; None when no member is connected.
 
         Args:
             group: the group.
-            broker_addr: ask one broker alone.
+            broker_addr: address of the only broker to ask; None asks all brokers.
         """
         return self._run(self._async.connections(group, broker_addr=broker_addr))
 
     def running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
-        """What a connected member reports about itself (wire.md §7.11).
+        """Return the report of a connected member about itself (wire.md §7.11).
 
         Args:
             group: the group.
             client_id: the member.
-            stack: whether it adds a dump of its threads.
+            stack: whether the report includes a dump of the member's threads.
         """
         return self._run(self._async.running_info(group, client_id, stack=stack))
 
     def consume_directly(self, group: str, client_id: str, offset_msg_id: str, topic: str) -> DirectConsumption:
-        """Have a connected member consume one message at once, outside its queues (wire.md §7.12).
+        """Let a connected member consume one message at once, outside its queues (wire.md §7.12).
 
         Args:
             group: the group.
@@ -475,12 +477,12 @@ class Groups(Blocking):
         return self._run(self._async.consume_directly(group, client_id, offset_msg_id, topic))
 
     def lag(self, group: str, topic: str | None = None, *, clients: bool = False) -> GroupLag:
-        """How far a group is behind, queue by queue; for offline groups as well.
+        """Return a group's lag queue by queue, also for a group without connected members.
 
         Args:
             group: the group.
-            topic: one topic; None takes all the group has consumed.
-            clients: also find out which member reads which queue, which asks every member.
+            topic: one topic; None takes all topics that the group has consumed.
+            clients: whether to find the member that reads each queue, which requires a request to every member.
 
         Raises:
             ClientError: the topic does not exist.
@@ -500,29 +502,31 @@ class Groups(Blocking):
         queues: Collection[MessageQueue] | None = None,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
-        """Have a group continue elsewhere in a topic, whether its members are connected or not.
+        """Move a group to other offsets in a topic, with or without connected members.
 
         Give exactly one of the four destinations, or `to_offsets`. Connected members of a RocketMQ 5 broker or of
-        Tianzhou move at their next pull; those of a 4.x broker after about ten seconds.
+        Tianzhou move at their next pull. Connected members of a 4.x broker move after about ten seconds.
 
         Args:
             group: the group.
             topic: the topic.
-            to_time_ms: to the first message stored at or after this time, milliseconds since the epoch.
-            to_offset: to this offset, which each of the queues has to hold.
-            to_earliest: to the first message there is.
-            to_latest: behind the last message there is.
-            to_offsets: offset by queue; a queue whose range ends before that offset takes the end of its range. Beside
-                a destination these are the offsets of an earlier dry run: they replace the destination, except where
-                a broker passes the reset on to connected members: a 4.x broker, or useServerSideResetOffset=false.
-            queues: only these queues; None takes all of `to_offsets`, or of the topic beside a destination.
-            dry_run: only tell what would happen.
+            to_time_ms: destination: the first message stored at or after this time, in ms since the epoch.
+            to_offset: destination: this offset, which must be within the range of each queue.
+            to_earliest: destination: the first stored message.
+            to_latest: destination: behind the last stored message.
+            to_offsets: offset by queue; a queue whose range ends before the offset gets the end of its range. Together
+                with a destination, these are the offsets of an earlier dry run. They replace the destination, except
+                where a broker passes the reset on to connected members: a 4.x broker, or
+                useServerSideResetOffset=false.
+            queues: the queues to reset; None takes all queues of `to_offsets`, or of the topic when a destination is
+                given.
+            dry_run: whether to return the changes without making them.
 
         Returns:
-            The queues with the group's offset before and afterwards.
+            The queues with the group's offsets before and after the reset.
 
         Raises:
-            ClientError: none or several destinations are given, the topic or a queue does not exist, or a broker that
+            ClientError: no destination or several are given, the topic or a queue does not exist, or a broker that
                 passes resets on to connected members cannot move them there.
             OffsetOutsideQueue: `to_offset` is below the first offset of a queue or above the offset behind its last
                 message. Nothing was changed.
@@ -561,72 +565,73 @@ class Cluster(Blocking):
         return self._async.name_servers
 
     def info(self) -> ClusterInfo:
-        """All brokers and clusters the name server knows."""
+        """Return all brokers and clusters that the name server knows."""
         return self._run(self._async.info())
 
     def names(self) -> list[str]:
-        """The names of all clusters."""
+        """Return the names of all clusters."""
         return self._run(self._async.names())
 
     def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Broker names and their masters' addresses, of a cluster or of all.
+        """Return the masters' addresses by broker name, for one cluster or all.
 
         Raises:
-            ClientError: there is no such cluster, or no broker has a master.
+            ClientError: the cluster does not exist, or no broker has a master.
         """
         return self._run(self._async.masters(cluster))
 
     def status(self, cluster: str | None = None) -> list[BrokerStatus]:
-        """Every broker process, with what it reports about itself; those that do not answer are listed too.
+        """Return every broker process with its report about itself, including processes that do not answer.
 
         Raises:
-            ClientError: there is no such cluster, or no broker.
+            ClientError: the cluster does not exist, or no broker is registered.
         """
         return self._run(self._async.status(cluster))
 
     def status_of(self, brokers: Iterable[BrokerData]) -> list[BrokerStatus]:
-        """`status` of brokers that are known already, and of no others.
+        """Return the status of the given brokers only.
 
         Args:
-            brokers: names with their addresses, as name servers have them.
+            brokers: broker names with their addresses, as name servers return them.
         """
         return self._run(self._async.status_of(brokers))
 
     def copies(self, address: str) -> HaStatus:
-        """How far copies of a broker's log are, as `haStatus` shows it.
+        """Return the replication status of a broker's log, as mqadmin's `haStatus` shows it.
 
         Args:
-            address: of a master, or of a slave.
+            address: address of a master or a slave.
 
         Raises:
-            BrokerError: it does not know the question, as those of RocketMQ 4.
+            BrokerError: the broker does not support the request, as brokers of RocketMQ 4.
         """
         return self._run(self._async.copies(address))
 
     def runtime(self, address: str) -> dict[str, str]:
-        """What a broker reports about itself (wire.md §9.11)."""
+        """Return a broker's report about itself (wire.md §9.11)."""
         return self._run(self._async.runtime(address))
 
     def broker_config(self, address: str) -> dict[str, str]:
-        """A broker's configuration, RocketMQ's keys to values."""
+        """Return a broker's configuration: RocketMQ's keys and their values."""
         return self._run(self._async.broker_config(address))
 
     def update_broker_config(self, address: str, values: Mapping[str, str], *, at_next_start: bool = False) -> None:
         """Change a running broker's configuration.
 
         Args:
-            address: the broker.
+            address: address of the broker.
             values: RocketMQ's keys to their new values.
-            at_next_start: write them to the broker's file alone, for its next start. Only Tianzhou's brokers do this.
+            at_next_start: whether to write the values only to the broker's file, for its next start. Only Tianzhou's
+                brokers support this.
 
         Raises:
-            BrokerError: a key may not be changed while the broker runs.
-            ClientError: the broker is no broker of Tianzhou, and `at_next_start` is set; nothing was changed.
+            BrokerError: a running broker cannot change one of the keys.
+            ClientError: `at_next_start` is set and the broker is no broker of Tianzhou. The broker changed nothing.
         """
         self._run(self._async.update_broker_config(address, values, at_next_start=at_next_start))
 
     def namesrv_config(self) -> dict[str, dict[str, str]]:
-        """Every name server's configuration, by address."""
+        """Return the configuration of every name server, by address."""
         return self._run(self._async.namesrv_config())
 
     def update_namesrv_config(self, values: Mapping[str, str]) -> None:
@@ -634,18 +639,18 @@ class Cluster(Blocking):
         self._run(self._async.update_namesrv_config(values))
 
     def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Have producers leave a broker alone, before it is stopped.
+        """Remove the write permission of a broker, so that producers send to other brokers before it is stopped.
 
         Returns:
-            How many topics that touches, by name server.
+            Number of affected topics, by name server.
         """
         return self._run(self._async.wipe_write_perm(broker_name))
 
     def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Undo `wipe_write_perm`.
+        """Restore the write permission of a broker after `wipe_write_perm`.
 
         Returns:
-            How many topics that touches, by name server.
+            Number of affected topics, by name server.
         """
         return self._run(self._async.add_write_perm(broker_name))
 
@@ -654,11 +659,11 @@ class Cluster(Blocking):
         self._run(self._async.put_kv(namespace, key, value))
 
     def get_kv(self, namespace: str, key: str) -> str | None:
-        """A KV entry, None when there is none."""
+        """Return the value of a KV entry; None when there is none."""
         return self._run(self._async.get_kv(namespace, key))
 
     def kv_entries(self, namespace: str) -> dict[str, str]:
-        """All KV entries of a namespace; none when there is no such namespace."""
+        """Return all KV entries of a namespace; empty when the namespace does not exist."""
         return self._run(self._async.kv_entries(namespace))
 
     def delete_kv(self, namespace: str, key: str) -> None:
@@ -679,34 +684,34 @@ class Messages(Blocking):
         super().__init__(asynchronous)
 
     def view(self, topic: str, msg_id: str, failures: dict[str, str] | None = None) -> MessageExt:
-        """Return a message by either of its ids.
+        """Return a message by its unique key or its offset id.
 
         Args:
-            topic: its topic.
-            msg_id: the unique key that the producer gave it, or its offset id.
+            topic: topic of the message.
+            msg_id: the unique key that the producer assigned, or the offset id.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
-            ClientError: there is none.
+            ClientError: there is no such message.
         """
         return self._run(self._async.view(topic, msg_id, failures))
 
     def by_offset_id(self, offset_msg_id: str, *, topic: str | None = None) -> MessageExt:
-        """The message at an offset id, from the broker the id names.
+        """Return the message with an offset id, from the broker that the id names.
 
         Args:
-            offset_msg_id: the id.
-            topic: its topic, which some brokers check permissions by.
+            offset_msg_id: the offset id.
+            topic: topic of the message; some brokers check permissions by it.
 
         Raises:
-            ClientError: the id names no broker the name server knows.
-            BrokerError: the broker holds no message there.
-            ProtocolError: it is no offset id.
+            ClientError: the name server does not know the broker that the id names.
+            BrokerError: the broker has no message at this offset.
+            ProtocolError: the id is no offset id.
         """
         return self._run(self._async.by_offset_id(offset_msg_id, topic=topic))
 
     def by_unique_key(self, topic: str, unique_key: str) -> MessageExt | None:
-        """The first message with a unique key, None when there is none.
+        """Return the first message with a unique key; None when there is none.
 
         Raises:
             ClientError: the topic does not exist.
@@ -716,7 +721,7 @@ class Messages(Blocking):
     def all_by_unique_key(
         self, topic: str, unique_key: str, failures: dict[str, str] | None = None
     ) -> list[MessageExt]:
-        """Return all messages with a unique key, the oldest first: a message that was sent again keeps its key.
+        """Return all messages with a unique key, the oldest first. A message that was sent again has the same key.
 
         Args:
             topic: the topic.
@@ -738,14 +743,14 @@ class Messages(Blocking):
         end_ms: int = FOREVER_MS,
         failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
-        """The messages with a business key, oldest first.
+        """Return the messages with a business key, the oldest first.
 
         Args:
             topic: the topic.
             key: one key, as in `Message.keys`.
-            max_num: maximum messages of each broker; brokers give at most 64.
-            begin_ms: stored at or after this time, milliseconds since the epoch.
-            end_ms: stored at or before this time.
+            max_num: maximum number of messages from each broker; brokers return at most 64.
+            begin_ms: earliest store time, in ms since the epoch, inclusive.
+            end_ms: latest store time, in ms since the epoch, inclusive.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
@@ -756,26 +761,26 @@ class Messages(Blocking):
         )
 
     def bounds(self, queue: MessageQueue) -> tuple[int, int]:
-        """The first offset a queue holds and the one its next message will get."""
+        """Return the first offset and the next offset of a queue."""
         return self._run(self._async.bounds(queue))
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset of a queue whose message was stored at or after a time, milliseconds since the epoch."""
+        """Return the first offset of a queue whose message was stored at or after a time in ms since the epoch."""
         return self._run(self._async.offset_at(queue, timestamp_ms))
 
     def read(self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32) -> PullResult:
-        """Read from a queue once, as no consumer: nothing is committed.
+        """Read once from a queue without a consumer group's offset: nothing is committed.
 
         Args:
             queue: the queue.
-            offset: the first wanted offset.
-            expression: tags, as `TagA || TagB`.
-            max_messages: maximum of messages.
+            offset: offset of the first message to read.
+            expression: tags, such as `TagA || TagB`.
+            max_messages: maximum number of messages.
         """
         return self._run(self._async.read(queue, offset, expression=expression, max_messages=max_messages))
 
     def tracks(self, message: MessageExt, failures: dict[str, str] | None = None) -> list[MessageTrack]:
-        """Return what became of a message in every group that consumes its topic.
+        """Return the consumption state of a message in every group that consumes its topic.
 
         Args:
             message: the message.
@@ -794,14 +799,14 @@ class Messages(Blocking):
     ) -> list[MessageExt]:
         """Return the newest messages of a topic within a time range, the newest first.
 
-        The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`.
-        For those before them, ask again up to the last one's store time.
+        The query reads at most 64 MiB of records and bodies. Above this size it returns fewer messages than `limit`. To
+        get earlier messages, query again with `end_ms` set to the store time of the last message.
 
         Args:
             topic: the topic.
-            begin_ms: stored at or after this time, milliseconds since the epoch.
-            end_ms: stored at or before this time.
-            limit: most messages.
+            begin_ms: earliest store time, in ms since the epoch, inclusive.
+            end_ms: latest store time, in ms since the epoch, inclusive.
+            limit: maximum number of messages.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
@@ -812,15 +817,15 @@ class Messages(Blocking):
     def newest_records(
         self, topic: str, each: int, *, most_bytes: int = MOST_BYTES
     ) -> list[tuple[MessageQueue, int, int, list[bytes]]]:
-        """The newest records of every queue of a topic as they are on the wire, for whoever makes columns of them.
+        """Return the newest records of every queue of a topic in wire format, for callers that decode them to columns.
 
         Args:
             topic: the topic.
-            each: most messages of each queue.
-            most_bytes: most bytes of records altogether.
+            each: maximum number of messages per queue.
+            most_bytes: maximum total size of the records, in bytes.
 
         Returns:
-            By queue: the queue, the first offset wanted, the one after the last, and the records (wire.md §5).
+            By queue: the queue, the first offset, the offset after the last, and the records (wire.md §5).
 
         Raises:
             ClientError: the topic does not exist, or none of its brokers has a master.
@@ -830,11 +835,11 @@ class Messages(Blocking):
     def trace(
         self, msg_id: str, *, trace_topic: str = TRACE_TOPIC, failures: dict[str, str] | None = None
     ) -> list[TraceRecord]:
-        """What producers and consumers have noted about a message, by time; they note it when they are told to trace.
+        """Return the trace records of a message by time. Clients write them only when tracing is enabled.
 
         Args:
-            msg_id: its unique key.
-            trace_topic: where they note it.
+            msg_id: unique key of the message.
+            trace_topic: the topic of the trace records.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
 
         Raises:
@@ -843,12 +848,12 @@ class Messages(Blocking):
         return self._run(self._async.trace(msg_id, trace_topic=trace_topic, failures=failures))
 
     def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """The message at an offset of a queue, None when the queue holds none there."""
+        """Return the message at an offset of a queue; None when the queue has no message there."""
         return self._run(self._async.by_offset(queue, offset))
 
 
 class DeadLetters(Blocking):
-    """What groups have given up on.
+    """Operations on dead letters of consumer groups.
 
     Args:
         asynchronous: the async one.
@@ -860,7 +865,7 @@ class DeadLetters(Blocking):
         super().__init__(asynchronous)
 
     def count(self, group: str, failures: dict[str, str] | None = None) -> int:
-        """Return the number of dead letters of a group that brokers still hold; 0 when it never had any.
+        """Return the number of dead letters of a group that brokers still store; 0 when there were never any.
 
         Args:
             group: the group.
@@ -877,13 +882,13 @@ class DeadLetters(Blocking):
         limit: int = 200,
         failures: dict[str, str] | None = None,
     ) -> list[MessageExt]:
-        """Return dead letters of a group, the newest first; none when it never had any.
+        """Return dead letters of a group, the newest first; empty when there were never any.
 
         Args:
             group: the group.
-            begin_ms: stored at or after this time, milliseconds since the epoch.
-            end_ms: stored at or before this time.
-            limit: most messages, 10,000 at most.
+            begin_ms: earliest store time, in ms since the epoch, inclusive.
+            end_ms: latest store time, in ms since the epoch, inclusive.
+            limit: maximum number of messages, at most 10,000.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
         return self._run(self._async.list(group, begin_ms=begin_ms, end_ms=end_ms, limit=limit, failures=failures))
@@ -897,20 +902,20 @@ class DeadLetters(Blocking):
     ) -> Resent:
         """Send dead letters again as new messages (`tianzhou.model.dead_letters.resent`).
 
-        The dead letters stay where they are: sending them twice is two messages each. A letter that fails does not
-        hold the others up. Cancel the call to stop; messages that are sent stay sent.
+        The dead letters are not removed, so sending them twice creates two messages each. A failed letter does not stop
+        the others. Cancelling the call keeps the messages that are already sent.
 
         Args:
             letters: dead letters, as `list` returns them.
-            to: the topic they go to, all of whose groups get them; None for the group that they are of alone, as first
-                deliveries with all its retries.
-            progress: is called after each letter.
+            to: the topic to send to, for all its groups; None sends only to the letters' own group, as first deliveries
+                with all retries.
+            progress: called after each letter.
         """
         return self._run(self._async.resend(letters, to=to, progress=progress))
 
 
 class Transactions(Blocking):
-    """Transactions that are not decided.
+    """Operations on undecided transactions.
 
     Args:
         asynchronous: the async one.
@@ -922,33 +927,33 @@ class Transactions(Blocking):
         super().__init__(asynchronous)
 
     def open(self, broker_name: str | None = None, failures: dict[str, str] | None = None) -> list[OpenTransactions]:
-        """Return the half messages without a decision, by broker.
+        """Return the undecided half messages, by broker.
 
-        A decision is seen when the broker has written it down, which some do seconds later.
+        A decision is visible after the broker has stored it, which some brokers do seconds later.
 
         Args:
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to read; None takes all.
             failures: receives the reason of each broker that does not answer, by name; None raises the first failure.
         """
         return self._run(self._async.open(broker_name, failures))
 
     def half(self, broker_name: str, queue_offset: int) -> tuple[HalfMessage, MessageExt]:
-        """Return a half message without a decision, and the message as it is stored.
+        """Return an undecided half message, and the message as it is stored.
 
         Args:
             broker_name: the broker.
             queue_offset: offset of the newest copy in the half queue.
 
         Raises:
-            ClientError: the broker has no master, or has no such half message without a decision.
+            ClientError: the broker has no master, or has no such undecided half message.
         """
         return self._run(self._async.half(broker_name, queue_offset))
 
     def end(self, half: HalfMessage, state: TransactionState) -> None:
         """Commit or roll back a half message in place of its producer.
 
-        A broker of Tianzhou ends a transaction once, whoever decides first. A broker of Apache delivers the message
-        again for each commit, so this method refuses it.
+        A broker of Tianzhou ends a transaction only once, by the first decision. A broker of Apache delivers the
+        message again for each commit, so this method refuses such a broker.
 
         Args:
             half: the half message, as `open` or `half` returns it.
@@ -956,13 +961,13 @@ class Transactions(Blocking):
 
         Raises:
             ClientError: the broker has no master, or is no broker of Tianzhou.
-            BrokerError: the transaction has ended otherwise, or the message cannot be stored.
+            BrokerError: the transaction has ended with the other decision, or the message cannot be stored.
         """
         self._run(self._async.end(half, state))
 
 
 class Delays(Blocking):
-    """Delayed messages.
+    """Operations on delayed messages.
 
     Args:
         asynchronous: the async one.
@@ -982,7 +987,7 @@ class Delays(Blocking):
         return self._run(self._async.levels(failures))
 
     def message(self, broker_name: str, level: int, queue_offset: int) -> tuple[Due, MessageExt]:
-        """Return a delayed message that waits, and the message as it is stored.
+        """Return the due time of a waiting delayed message, and the message as it is stored.
 
         Args:
             broker_name: the broker.
@@ -996,7 +1001,7 @@ class Delays(Blocking):
 
 
 class Undeliverable(Blocking):
-    """Messages that brokers have set aside.
+    """Operations on messages that brokers have set aside.
 
     Args:
         asynchronous: the async one.
@@ -1008,25 +1013,25 @@ class Undeliverable(Blocking):
         super().__init__(asynchronous)
 
     def list(self, broker_name: str | None = None) -> list[UndeliverableMessage]:
-        """Return the messages that are set aside, broker by broker, the oldest first.
+        """Return the messages that are set aside, grouped by broker, the oldest first.
 
         Args:
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to read; None takes all.
         """
         return self._run(self._async.list(broker_name))
 
     def resend(self, messages: Iterable[UndeliverableMessage], *, to: str | None = None) -> Redelivery:
-        """Have brokers deliver messages that they have set aside; a message that fails stays where it is.
+        """Let brokers deliver messages that they have set aside. A message that fails stays set aside.
 
         Args:
-            messages: of `list`.
-            to: the topic to deliver to, which has to exist; None for the topic that each was to go to.
+            messages: results of `list`.
+            to: an existing topic to deliver to; None for the intended topic of each message.
         """
         return self._run(self._async.resend(messages, to=to))
 
 
 class SendLimits(Blocking):
-    """Limits of senders. Each broker counts its own sends.
+    """Operations on send limits. Each broker counts its own sends.
 
     Args:
         asynchronous: the async one.
@@ -1038,14 +1043,14 @@ class SendLimits(Blocking):
         super().__init__(asynchronous)
 
     def set(self, limit: SendLimit, *, broker_name: str | None = None) -> list[str]:
-        """Set a limit at the brokers of all clusters, in the place of one of the same scope and name.
+        """Set a limit at the brokers of all clusters. It replaces a limit with the same scope and name.
 
         Args:
             limit: the limit.
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to change; None takes all.
 
         Returns:
-            Names of the brokers that have it.
+            Names of the brokers that have the limit now.
 
         Raises:
             TianzhouError: a broker refuses or does not answer; the text names the brokers that have the limit.
@@ -1056,27 +1061,27 @@ class SendLimits(Blocking):
         """Delete a limit.
 
         Args:
-            scope: of the limit.
-            name: of its topic, group or client.
-            broker_name: one broker alone; None takes all.
+            scope: scope of the limit.
+            name: name of the limit's topic, group or client.
+            broker_name: name of the only broker to change; None takes all.
 
         Returns:
-            Names of the brokers that had it.
+            Names of the brokers that had the limit.
 
         Raises:
-            ClientError: no broker has it.
-            TianzhouError: a broker refuses or does not answer; the text names the brokers that have deleted it.
+            ClientError: no broker has the limit.
+            TianzhouError: a broker refuses or does not answer; the text names the brokers that have deleted the limit.
         """
         return self._run(self._async.delete(scope, name, broker_name=broker_name))
 
     def list(self, broker_name: str | None = None) -> list[LimitStatus]:
-        """Return the limits, broker by broker.
+        """Return the limits, grouped by broker.
 
         Args:
-            broker_name: one broker alone; None takes all.
+            broker_name: name of the only broker to read; None takes all.
 
         Raises:
-            TianzhouError: a broker does not know limits, refuses, or does not answer.
+            TianzhouError: a broker does not support limits, refuses, or does not answer.
         """
         return self._run(self._async.list(broker_name))
 
@@ -1084,8 +1089,8 @@ class SendLimits(Blocking):
 class Access(Blocking):
     """Operations on users and policies.
 
-    Each server has its own: changes go to all brokers of a cluster, slaves included, and to those name servers that
-    have users, as Apache's have none.
+    Each server stores its own users and policies. A change goes to all brokers of a cluster, including slaves, and to
+    the name servers that have users. Apache's name servers have none.
 
     Args:
         asynchronous: the async one.
@@ -1108,18 +1113,18 @@ class Access(Blocking):
         """Create a user.
 
         Args:
-            username: its name, the access key of its clients.
-            password: its secret key.
-            user_type: `Normal`, or `Super` for one that may do everything.
-            cluster: the cluster whose brokers get it; None takes all clusters.
-            broker_addr: one server alone.
+            username: the user's name, which is the access key of its clients.
+            password: the user's secret key.
+            user_type: `Normal`, or `Super` for a user with all permissions.
+            cluster: the cluster whose brokers get the user; None takes all clusters.
+            broker_addr: address of the only server to change; None takes all servers.
 
         Returns:
-            Addresses of the servers that have it now.
+            Addresses of the servers that have the user now.
 
         Raises:
-            ClientError: there is no such cluster.
-            BrokerError: a server refuses, as one that has the user; others may have it now.
+            ClientError: the cluster does not exist.
+            BrokerError: a server refuses, for example because the user exists there; other servers may have it now.
         """
         return self._run(
             self._async.create_user(username, password, user_type=user_type, cluster=cluster, broker_addr=broker_addr)
@@ -1135,22 +1140,22 @@ class Access(Blocking):
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Change a user; what is None stays.
+        """Change a user. An argument of None leaves the present value.
 
         Args:
-            username: its name.
-            password: its new secret key; who signs with the old one is refused at once.
+            username: the user's name.
+            password: the new secret key; requests signed with the old key are refused at once.
             user_type: `Normal` or `Super`.
             status: `enable` or `disable`.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that changed it.
+            Addresses of the servers that changed the user.
 
         Raises:
-            ClientError: nothing is to be changed, or there is no such cluster.
-            BrokerError: a server refuses, as one that has no such user.
+            ClientError: all values are None, or the cluster does not exist.
+            BrokerError: a server refuses, for example because it has no such user.
         """
         return self._run(
             self._async.update_user(
@@ -1164,15 +1169,15 @@ class Access(Blocking):
         )
 
     def delete_user(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> list[str]:
-        """Delete a user with its policies; one that does not exist is no error.
+        """Delete a user with its policies. Deleting a missing user is no error.
 
         Args:
-            username: its name.
+            username: the user's name.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that do not have it now.
+            Addresses of the servers, which do not have the user now.
 
         Raises:
             BrokerError: a server refuses.
@@ -1180,31 +1185,31 @@ class Access(Blocking):
         return self._run(self._async.delete_user(username, cluster=cluster, broker_addr=broker_addr))
 
     def user(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> UserInfo | None:
-        """A user as one broker has it, without its password; None when there is none.
+        """Return a user without its password, as one broker stores it; None when the user does not exist.
 
         Args:
-            username: its name.
+            username: the user's name.
             cluster: the cluster whose broker is queried.
             broker_addr: the server to query.
         """
         return self._run(self._async.user(username, cluster=cluster, broker_addr=broker_addr))
 
     def users(self, part: str = "", *, cluster: str | None = None, broker_addr: str | None = None) -> list[UserInfo]:
-        """Users as one broker has them, without their passwords.
+        """Return users without their passwords, as one broker stores them.
 
         Args:
-            part: what their names contain.
+            part: substring of the wanted users' names; empty selects all.
             cluster: the cluster whose broker is queried.
             broker_addr: the server to query.
         """
         return self._run(self._async.users(part, cluster=cluster, broker_addr=broker_addr))
 
     def users_with_passwords(self, broker_addr: str, part: str = "") -> list[UserInfo]:
-        """Users as a broker has them, to be copied; only Apache's brokers tell passwords.
+        """Return a broker's users with their passwords, for a copy. Only Apache's brokers return passwords.
 
         Args:
-            broker_addr: the broker.
-            part: what their names contain.
+            broker_addr: address of the broker.
+            part: substring of the wanted users' names; empty selects all.
         """
         return self._run(self._async.users_with_passwords(broker_addr, part))
 
@@ -1220,24 +1225,24 @@ class Access(Blocking):
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Allow or deny a user actions on resources; takes the place of what was said about these before.
+        """Allow or deny a user actions on resources. Earlier entries for the same resources are replaced.
 
         Args:
             username: the user.
-            resources: `Topic:orders`, `Topic:orders*` (all that begin so), `Group:*`, `Cluster:*`, or `*`.
+            resources: `Topic:orders`, `Topic:orders*` (all topics with this prefix), `Group:*`, `Cluster:*`, or `*`.
             actions: `Pub`, `Sub`, `Create`, `Update`, `Delete`, `Get`, `List`, or `All`.
             decision: `Allow` or `Deny`.
-            source_ips: addresses and CIDR ranges it holds for; none for all.
-            policy_type: `Custom`, or `Default` for where no custom entry matches.
+            source_ips: client addresses and CIDR ranges for which the entry applies; empty applies to all.
+            policy_type: `Custom`, or `Default` for an entry that applies when no custom entry matches.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that have it now.
+            Addresses of the servers that have the policy now.
 
         Raises:
-            ClientError: there is no such cluster.
-            BrokerError: a server refuses: it has no such user, or a value cannot be read.
+            ClientError: the cluster does not exist.
+            BrokerError: a server refuses: it has no such user, or a value is invalid.
         """
         return self._run(
             self._async.set_acl(
@@ -1261,17 +1266,17 @@ class Access(Blocking):
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Remove what was said about a resource, or all policies of a user.
+        """Remove a user's policy entries for a resource, or all policies of the user.
 
         Args:
             username: the user.
             resource: as in `set_acl`; None removes all policies.
-            policy_type: which policy has the entry.
+            policy_type: type of the policy that has the entry.
             cluster: see `create_user`.
             broker_addr: see `create_user`.
 
         Returns:
-            Addresses of the servers that do not have it now.
+            Addresses of the servers, which do not have the entry now.
 
         Raises:
             BrokerError: a server refuses: it has no such user, or the user has no policies.
@@ -1283,7 +1288,7 @@ class Access(Blocking):
         )
 
     def acl(self, username: str, *, cluster: str | None = None, broker_addr: str | None = None) -> AclInfo | None:
-        """Policies of a user as one broker has them; None when it has none.
+        """Return a user's policies as one broker stores them; None when the user has none.
 
         Args:
             username: the user.
@@ -1291,18 +1296,18 @@ class Access(Blocking):
             broker_addr: the server to query.
 
         Raises:
-            BrokerError: the server refuses; Apache's does so when there is no such user.
+            BrokerError: the server refuses; Apache's brokers refuse when the user does not exist.
         """
         return self._run(self._async.acl(username, cluster=cluster, broker_addr=broker_addr))
 
     def acls(
         self, subject: str = "", resource: str = "", *, cluster: str | None = None, broker_addr: str | None = None
     ) -> list[AclInfo]:
-        """Policies as one broker has them.
+        """Return policies as one broker stores them.
 
         Args:
-            subject: what their subjects, `User:` and a name, contain.
-            resource: what the resources of their entries contain.
+            subject: substring of the wanted subjects, which are `User:` and a name; empty selects all.
+            resource: substring of the resources of the wanted entries; empty selects all.
             cluster: the cluster whose broker is queried.
             broker_addr: the server to query.
         """
@@ -1310,9 +1315,10 @@ class Access(Blocking):
 
 
 class Accounts(Blocking):
-    """Operations on accounts of RocketMQ 4.x; those of 5.3 are `Access`.
+    """Operations on accounts of RocketMQ 4.x. `Access` has the operations on users of RocketMQ 5.3.
 
-    All of them raise `BrokerError` when the broker refuses, as one without access control and those of RocketMQ 5.3.
+    All methods raise `BrokerError` when the broker refuses. Brokers without access control and brokers of RocketMQ 5.3
+    refuse.
 
     Args:
         asynchronous: the async one.
@@ -1336,18 +1342,18 @@ class Accounts(Blocking):
         topic_perms: Iterable[str] = (),
         group_perms: Iterable[str] = (),
     ) -> None:
-        """Create an account on a broker, or change it; what is None stays, but for `admin`, which becomes false (50).
+        """Create or change an account on a broker (50). None leaves a value unchanged, but `admin` becomes false.
 
         Args:
-            address: the broker.
-            access_key: names the account.
-            secret_key: what it signs with.
-            admin: whether it may administer.
-            white_remote_address: addresses that need no signature.
-            default_topic_perm: what it may do with topics: `DENY`, `PUB`, `SUB`, or `PUB|SUB`.
-            default_group_perm: the same with groups.
-            topic_perms: exceptions, as `orders=PUB|SUB`.
-            group_perms: exceptions, as `billing=SUB`.
+            address: address of the broker.
+            access_key: access key, which names the account.
+            secret_key: secret key that signs the account's requests.
+            admin: whether the account has administrator permissions.
+            white_remote_address: client addresses that need no signature.
+            default_topic_perm: permission on topics by default: `DENY`, `PUB`, `SUB`, or `PUB|SUB`.
+            default_group_perm: permission on groups by default, in the same form.
+            topic_perms: permissions on single topics, such as `orders=PUB|SUB`.
+            group_perms: permissions on single groups, such as `billing=SUB`.
         """
         self._run(
             self._async.put(
@@ -1368,29 +1374,29 @@ class Accounts(Blocking):
         self._run(self._async.delete(address, access_key))
 
     def set_white_addresses(self, address: str, white_addresses: str, file: str | None = None) -> None:
-        """Set which addresses need no signature whoever signs (53).
+        """Set the client addresses from which all requests need no signature (53).
 
         Args:
-            address: the broker.
+            address: address of the broker.
             white_addresses: addresses and ranges, separated by commas.
-            file: the account file they are written to, where a broker has several.
+            file: path of the account file to change, when the broker has several.
         """
         self._run(self._async.set_white_addresses(address, white_addresses, file))
 
     def all(self, address: str) -> PlainAccounts:
-        """All accounts of a broker (54); those of Tianzhou tell no secret, those of Apache's 4.9 do."""
+        """Return all accounts of a broker (54). Apache's 4.9 returns secret keys, Tianzhou does not."""
         return self._run(self._async.all(address))
 
     def files(self, address: str) -> AccountFiles:
-        """Versions of a broker's account files (52)."""
+        """Return the versions of a broker's account files (52)."""
         return self._run(self._async.files(address))
 
 
 class Servers(Blocking):
     """Operations on one broker or name server.
 
-    All of them raise `BrokerError` when the server refuses, or does not know the request as brokers of RocketMQ 4
-    some, and `RemotingError` when it does not answer.
+    All methods raise `BrokerError` when the server refuses or does not support the request, as brokers of RocketMQ 4 do
+    for some requests. They raise `RemotingError` when the server does not answer.
 
     Args:
         asynchronous: the async one.
@@ -1402,119 +1408,119 @@ class Servers(Blocking):
         super().__init__(asynchronous)
 
     def cluster_info(self, address: str) -> ClusterInfo:
-        """All brokers and clusters that a name server knows.
+        """Return all brokers and clusters that a name server knows.
 
         Args:
-            address: of the name server.
+            address: address of the name server.
         """
         return self._run(self._async.cluster_info(address))
 
     def route(self, address: str, topic: str) -> TopicRoute | None:
-        """A topic's route as a name server has it; None when it has none.
+        """Return a topic's route from a name server; None when the topic has no route there.
 
         Args:
-            address: of the name server.
+            address: address of the name server.
             topic: the topic.
         """
         return self._run(self._async.route(address, topic))
 
     def namesrv_config(self, address: str) -> dict[str, str]:
-        """A name server's configuration, RocketMQ's keys to values.
+        """Return a name server's configuration: RocketMQ's keys and their values.
 
         Args:
-            address: of the name server.
+            address: address of the name server.
         """
         return self._run(self._async.namesrv_config(address))
 
     def topic_configs(self, address: str) -> dict[str, TopicConfig]:
-        """All topics of a broker.
+        """Return the configurations of all topics of a broker.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
         """
         return self._run(self._async.topic_configs(address))
 
     def system_topics(self, address: str) -> list[str]:
-        """Topics that a broker has for its own use.
+        """Return a broker's system topics.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
         """
         return self._run(self._async.system_topics(address))
 
     def topic_stats(self, address: str, topic: str) -> TopicStats:
-        """First and next offset of a topic's queues on a broker, and messages that come in per second.
+        """Return the offset range of a topic's queues on a broker, and the topic's incoming messages per second.
 
         Args:
-            address: of the broker.
-            topic: the topic; without queues when the broker does not have it.
+            address: address of the broker.
+            topic: the topic; the result has no queues when the broker does not have it.
         """
         return self._run(self._async.topic_stats(address, topic))
 
     def topic_groups(self, address: str, topic: str) -> list[str]:
-        """Groups that have consumed a topic on a broker.
+        """Return the groups that have consumed a topic on a broker.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
             topic: the topic.
         """
         return self._run(self._async.topic_groups(address, topic))
 
     def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        """All groups of a broker.
+        """Return the configurations of all groups of a broker.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
         """
         return self._run(self._async.group_configs(address))
 
     def connections(self, address: str, group: str) -> ConsumerConnection | None:
-        """Members of a group that are connected to a broker, and what they subscribe; None when nobody is.
+        """Return a group's members connected to a broker, and their subscriptions; None when no member is connected.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
             group: the group.
         """
         return self._run(self._async.connections(address, group))
 
     def running_info(self, address: str, group: str, client_id: str) -> ConsumerRunningInfo:
-        """What a member of a group says about itself, asked over its connection to a broker (wire.md §7.11).
+        """Return the report of a group member about itself, requested over its connection to a broker (wire.md §7.11).
 
         Args:
-            address: of the broker.
+            address: address of the broker.
             group: the group.
             client_id: the member.
         """
         return self._run(self._async.running_info(address, group, client_id))
 
     def consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far a group is in the queues of a broker.
+        """Return a group's progress in the queues of a broker.
 
         Args:
-            address: of the broker.
-            group: the group; without queues when the broker does not have it.
-            topic: one topic; None takes all that the group has consumed.
+            address: address of the broker.
+            group: the group; the result has no queues when the broker does not have it.
+            topic: one topic; None takes all topics that the group has consumed.
         """
         return self._run(self._async.consume_stats(address, group, topic))
 
     def time_spans(self, address: str, group: str, topic: str) -> list[QueueTimeSpan]:
-        """Store times of the messages at both ends of a topic's queues on a broker, and where a group is.
+        """Return store times of a topic's queues on a broker: of the first and last message, and at the group's offset.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
             group: the group.
             topic: the topic.
         """
         return self._run(self._async.time_spans(address, group, topic))
 
     def messages(self, address: str, queue: MessageQueue, offset: int, count: int) -> list[MessageExt]:
-        """Messages of a queue from an offset on; nobody's offset is moved.
+        """Return messages of a queue from an offset on. No group's offset changes.
 
         Args:
-            address: of the broker.
+            address: address of the broker.
             queue: the queue.
-            offset: of the first one.
-            count: how many at most.
+            offset: offset of the first message.
+            count: maximum number of messages.
         """
         return self._run(self._async.messages(address, queue, offset, count))
 
@@ -1523,115 +1529,115 @@ class Servers(Blocking):
         self._run(self._async.create_topics(address, configs))
 
     def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
-        """All producers that a broker knows, by group (328)."""
+        """Return all producers that a broker knows, by group (328)."""
         return self._run(self._async.producers(address))
 
     def producer_connections(self, address: str, group: str) -> list[Connection]:
-        """Members of a producer group that are connected to a broker (204)."""
+        """Return the members of a producer group that are connected to a broker (204)."""
         return self._run(self._async.producer_connections(address, group))
 
     def all_consume_stats(self, address: str, *, ordered: bool = False) -> BrokerConsumeStats:
-        """How far all groups of a broker are (317).
+        """Return the progress of all groups of a broker (317).
 
         Args:
-            address: the broker.
-            ordered: only groups that consume in order.
+            address: address of the broker.
+            ordered: whether to return only groups that consume in order.
         """
         return self._run(self._async.all_consume_stats(address, ordered=ordered))
 
     def stats(self, address: str, name: str, key: str) -> BrokerStats:
-        """One figure of a broker over a minute, an hour and a day; zeros when it has none (315).
+        """Return one statistic of a broker over a minute, an hour and a day; zeros when the broker has none (315).
 
         Args:
-            address: the broker.
-            name: of the figure, as `TOPIC_PUT_NUMS`.
-            key: what it is of, as a topic, or `topic@group` (wire.md §9.9).
+            address: address of the broker.
+            name: name of the statistic, such as `TOPIC_PUT_NUMS`.
+            key: the measured object, such as a topic or `topic@group` (wire.md §9.9).
         """
         return self._run(self._async.stats(address, name, key))
 
     def queue_units(
         self, address: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
     ) -> QueueUnits:
-        """Some units of a consume queue (321).
+        """Return some units of a consume queue (321).
 
         Args:
-            address: the broker.
+            address: address of the broker.
             topic: the topic.
             queue_id: the queue.
-            index: the first unit.
-            count: how many.
-            group: a consumer group, whose filter is tried on them.
+            index: index of the first unit.
+            count: maximum number of units.
+            group: a consumer group whose filter is applied to the units.
         """
         return self._run(self._async.queue_units(address, topic, queue_id, index, count, group))
 
     def clean_expired_queues(self, address: str) -> None:
-        """Delete consume queues of topics and queues that are gone (306)."""
+        """Delete consume queues of deleted topics and queues (306)."""
         self._run(self._async.clean_expired_queues(address))
 
     def clean_unused_topics(self, address: str) -> None:
-        """Delete what is kept of topics that are gone (316)."""
+        """Delete remaining data of deleted topics (316)."""
         self._run(self._async.clean_unused_topics(address))
 
     def delete_expired_logs(self, address: str) -> None:
-        """Delete expired files of the log now, whatever the hour (329)."""
+        """Delete expired log files now, independent of the configured hour (329)."""
         self._run(self._async.delete_expired_logs(address))
 
     def reset_flush_offset(self, address: str, offset: int) -> None:
-        """Tell a slave how far its master's log is flushed (908)."""
+        """Set the offset up to which the master's log is flushed, at a slave (908)."""
         self._run(self._async.reset_flush_offset(address, offset))
 
     def epochs(self, address: str) -> dict[str, Any]:
-        """Epochs of a broker's log, of brokers whose master a controller elects (1007)."""
+        """Return the epochs of a broker's log; only brokers with a controller have them (1007)."""
         return self._run(self._async.epochs(address))
 
     def cold_read_limits(self, address: str) -> dict[str, Any]:
-        """What groups may read of data that has left the memory, in the broker's own words (2003)."""
+        """Return the limits of groups' reads of cold data (on disk only), in the broker's own format (2003)."""
         return self._run(self._async.cold_read_limits(address))
 
     def set_cold_read_limit(self, address: str, group: str, bytes_per_second: int) -> None:
-        """Set what a group may read of such data (2001)."""
+        """Set the limit of a group's reads of cold data, in bytes per second (2001)."""
         self._run(self._async.set_cold_read_limit(address, group, bytes_per_second))
 
     def remove_cold_read_limit(self, address: str, group: str) -> None:
-        """Have a group read as much of such data as all do (2002)."""
+        """Remove the limit of a group's reads of cold data, so that the default limit applies (2002)."""
         self._run(self._async.remove_cold_read_limit(address, group))
 
     def set_read_ahead(self, address: str, mode: str) -> str:
-        """Switch reading ahead in the log's files; returns the broker's remark (2004).
+        """Set the read-ahead mode of the log's files, and return the broker's remark (2004).
 
         Args:
-            address: the broker.
+            address: address of the broker.
             mode: `READ_AHEAD` or `READ_RANDOM`.
         """
         return self._run(self._async.set_read_ahead(address, mode))
 
     def rocksdb_progress(self, address: str, topic: str, since_ms: int = 0) -> dict[str, Any]:
-        """How far consume queues in RocksDB are (354): `checkStatus` and `checkResult`."""
+        """Return the write progress of consume queues in RocksDB (354): `checkStatus` and `checkResult`."""
         return self._run(self._async.rocksdb_progress(address, topic, since_ms))
 
     def export_pop_records(self, address: str) -> None:
-        """Have a broker of RocketMQ 5 write what POP consumers have taken in the form of its predecessors (200056)."""
+        """Let a broker of RocketMQ 5 export the records of POP consumers in the format of earlier versions (200056)."""
         self._run(self._async.export_pop_records(address))
 
     def add_to_container(self, container: str, config_path: str) -> None:
-        """Have a broker container of RocketMQ 5 start one more broker (902)."""
+        """Let a broker container of RocketMQ 5 start another broker (902)."""
         self._run(self._async.add_to_container(container, config_path))
 
     def remove_from_container(self, container: str, cluster: str, broker_name: str, broker_id: int) -> None:
-        """Have a broker container stop one of its brokers (903)."""
+        """Let a broker container of RocketMQ 5 stop one of its brokers (903)."""
         self._run(self._async.remove_from_container(container, cluster, broker_name, broker_id))
 
 
 class Admin(Blocking):
-    """Admin operations, sorted by noun; a context manager.
+    """Administration operations, grouped by noun; a context manager.
 
-    A noun is imported when it is first used: a command needs one or two of them.
+    A group of operations is imported at its first use, because a command needs only one or two groups.
 
     Args:
-        namesrv_addr: name servers, see `ClientInstance`.
-        instance: an instance to share; by default it owns one.
-        timeout_ms: limit of each request.
-        client_options: as of `ClientInstance`, when it owns one.
+        namesrv_addr: addresses of the name servers, see `ClientInstance`.
+        instance: a client instance to share; by default, `Admin` creates and owns one.
+        timeout_ms: limit of each request, in ms.
+        client_options: options of the owned `ClientInstance`.
     """
 
     _async: admin.Admin
@@ -1656,16 +1662,16 @@ class Admin(Blocking):
         self._run(self._async.__aexit__(kind, error, trace))
 
     def start(self) -> None:
-        """Get ready; nothing is sent yet."""
+        """Start the client instance. No request is sent yet."""
         self._run(self._async.start())
 
     def stop(self) -> None:
-        """Close what it owns."""
+        """Close the client instance, unless it is shared."""
         self._run(self._async.stop())
 
     @property
     def instance(self) -> ClientInstance:
-        """The client instance it works with; it belongs to the background loop."""
+        """The client instance that sends requests, in the background loop."""
         return self._async.instance
 
     @cached_property
@@ -1690,12 +1696,12 @@ class Admin(Blocking):
 
     @cached_property
     def dead_letters(self) -> DeadLetters:
-        """What groups have given up on: count, list, send again."""
+        """Dead letters of groups: count, list, send again."""
         return DeadLetters(self._async.dead_letters)
 
     @cached_property
     def transactions(self) -> Transactions:
-        """Half messages that are not decided."""
+        """Undecided half messages."""
         return Transactions(self._async.transactions)
 
     @cached_property
@@ -1705,12 +1711,12 @@ class Admin(Blocking):
 
     @cached_property
     def send_limits(self) -> SendLimits:
-        """Limits of senders that brokers keep: set, list, delete."""
+        """Send limits that brokers enforce: set, list, delete."""
         return SendLimits(self._async.send_limits)
 
     @cached_property
     def delays(self) -> Delays:
-        """Delayed messages that wait."""
+        """Delayed messages that are not delivered yet."""
         return Delays(self._async.delays)
 
     @cached_property
@@ -1725,10 +1731,10 @@ class Admin(Blocking):
 
     @cached_property
     def servers(self) -> Servers:
-        """One broker or name server at a time, by its address: what it says by itself, figures, upkeep."""
+        """Operations on a single broker or name server, by its address: state, statistics, maintenance."""
         return Servers(self._async.servers)
 
     @cached_property
     def brokers(self) -> Servers:
-        """Another name of `servers`, from when operations on brokers were apart."""
+        """Alias of `servers`. Operations on brokers were separate in earlier versions."""
         return Servers(self._async.brokers)

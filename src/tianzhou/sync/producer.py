@@ -18,11 +18,11 @@ from tianzhou.sync.background import Blocking
 
 
 class Producer(AsyncSends):
-    """Sends messages to topics; a context manager.
+    """A producer of messages; a context manager.
 
-    Any number of threads may send at the same time: what they send in one turn of the loop shares a write. Its options
-    are those of `tianzhou.client.producer.options.ProducerOptions` and, unless it shares an instance, of
-    `tianzhou.client.options.ClientOptions`.
+    Any number of threads may send at the same time. Their sends in one turn of the event loop share a write. The
+    options are those of `tianzhou.client.producer.options.ProducerOptions` and, unless the producer shares an instance,
+    of `tianzhou.client.options.ClientOptions`.
     """
 
     _async: client.Producer
@@ -44,7 +44,7 @@ class Producer(AsyncSends):
 
     @property
     def instance(self) -> ClientInstance:
-        """The client instance it works with; it belongs to the background loop."""
+        """The client instance that it uses. It belongs to the background loop."""
         return self._async.instance
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class Producer(AsyncSends):
         self._run(self._async.__aexit__(kind, error, trace))
 
     def start(self) -> None:
-        """Get ready to send.
+        """Start the producer.
 
         Raises:
             ClientError: the shared instance has a producer of this group already, or is closed.
@@ -65,7 +65,7 @@ class Producer(AsyncSends):
         self._run(self._async.start())
 
     def stop(self) -> None:
-        """Tell the brokers that this producer is gone, and close what it owns."""
+        """Unregister this producer at the brokers, and close the owned instance."""
         self._run(self._async.stop())
 
     @property
@@ -74,7 +74,7 @@ class Producer(AsyncSends):
         return self._call(lambda: self._async.outbox)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues messages of a topic are sent to.
+        """Return the queues that messages of a topic are sent to.
 
         Raises:
             ClientError: the topic does not exist and cannot be created by sending.
@@ -89,27 +89,27 @@ class Producer(AsyncSends):
         selector_arg: Any = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Send a message and return where it is stored.
+        """Send a message and return the place where it is stored.
 
-        Without a queue or selector the topic's queues take turns, and a failed attempt is repeated on another
-        broker, `retry_times_when_send_failed` times at most. With either of them there is one attempt, because another
-        queue would break the order wished for. There is no second setting for asynchronous sends as in RocketMQ's
-        Java client (`retryTimesWhenSendAsyncFailed`): every send here is asynchronous, keeps to this one, and a
-        repeated attempt is framed again for the queue it goes to.
+        Without a queue or selector, the topic's queues take turns. A failed attempt is repeated on another broker, at
+        most `retry_times_when_send_failed` times. With a queue or selector there is one attempt, because another queue
+        would break the requested order. RocketMQ's Java client has a second setting for asynchronous sends
+        (`retryTimesWhenSendAsyncFailed`). Here every send is asynchronous and uses this setting, and a repeated attempt
+        is encoded again for its queue.
 
         Args:
             message: the message; it is not changed.
-            queue: the queue it has to go to.
-            selector: chooses the queue, as `tianzhou.client.select_by_hash` does; a message with a
-                `sharding_key` is sent by its hash by default.
-            selector_arg: handed to the selector.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            queue: the queue to send it to.
+            selector: chooses the queue, as `tianzhou.client.select_by_hash` does; by default a message with a
+                `sharding_key` is sent by the hash of this key.
+            selector_arg: argument of the selector.
+            timeout_ms: timeout of all attempts together; by default `send_msg_timeout_ms`.
 
         Raises:
             ClientError: the message, topic or queue cannot be used; nothing was sent.
-            BrokerError: a broker refused it.
-            RemotingError: no broker answered in time; the message may be stored all the same.
-            NotDurable: with `durable`, it is stored, but nobody confirmed in time that it is safe.
+            BrokerError: a broker rejected the message.
+            RemotingError: no broker answered in time; the message may be stored anyway.
+            NotDurable: with `durable`, the message is stored, but no broker confirmed in time that it is safe.
         """
         return self._run(self._async.send(message, queue, selector, selector_arg, timeout_ms))
 
@@ -126,27 +126,27 @@ class Producer(AsyncSends):
         queue: MessageQueue | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Send a value: a dict, a dataclass, a pydantic model or anything else that becomes JSON, or a text.
+        """Send a value: a dict, a dataclass, a pydantic model or any other value that JSON can represent, or a text.
 
-        Its content type goes with it as the property `content_type`. For batches, transactions and requests make the
-        message by `tianzhou.client.encode_message`.
+        The property `content_type` has its content type. For batches, transactions and requests, create the message
+        with `tianzhou.client.encode_message`.
 
         Args:
-            topic: where it goes.
-            body: the value, see `tianzhou.client.encode_message`; bytes are sent as they are.
-            tags: one tag, by which consumers can select.
-            keys: business keys to find it by later.
+            topic: the topic to send to.
+            body: the value, see `tianzhou.client.encode_message`; bytes are sent unchanged.
+            tags: one tag, by which consumers can select messages.
+            keys: business keys to find the message by later.
             properties: user properties.
             delay_level: 1 to 18 (1 s … 2 h); 0 delivers at once.
-            sharding_key: messages with the same one keep their order.
-            queue: the queue it has to go to.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            sharding_key: messages with the same sharding key preserve their order.
+            queue: the queue to send it to.
+            timeout_ms: timeout of all attempts together; by default `send_msg_timeout_ms`.
 
         Raises:
-            ClientError: the body cannot be encoded, or as of `send`; nothing was sent.
-            BrokerError: a broker refused it.
-            RemotingError: no broker answered in time; the message may be stored all the same.
-            NotDurable: as of `send`.
+            ClientError: the body cannot be encoded, or as in `send`; nothing was sent.
+            BrokerError: a broker rejected the message.
+            RemotingError: no broker answered in time; the message may be stored anyway.
+            NotDurable: as in `send`.
         """
         return self._run(
             self._async.send_body(
@@ -204,13 +204,13 @@ class Producer(AsyncSends):
     ) -> SendResult | list[SendResult]:
         """Send messages of one topic as one request; they get consecutive offsets of one queue.
 
-        With `split` any number of messages are sent, as several requests one after the other, all to one queue.
+        With `split` any number of messages is sent, in several requests one after the other, all to one queue.
         `tianzhou.client.split_batches` divides messages without sending them.
 
         Args:
             messages: the messages, none of them delayed; without `split` together within `max_message_size`.
-            queue: the queue they have to go to. By default the topic's queues take turns.
-            timeout_ms: limit of all attempts of one request; by default `send_msg_timeout_ms`.
+            queue: the queue to send them to. By default the topic's queues take turns.
+            timeout_ms: timeout of all attempts of one request; by default `send_msg_timeout_ms`.
             split: whether the messages are divided into batches below `max_bytes`.
             max_bytes: with `split`, maximum number of bytes of a batch; by default `max_message_size`. RocketMQ's
                 documents recommend 1 MiB.
@@ -219,11 +219,11 @@ class Producer(AsyncSends):
             One result: ids joined by commas, and the first message's offset. With `split` one result for each message.
 
         Raises:
-            ClientError: they cannot travel together, or one of them cannot be sent; nothing was sent.
+            ClientError: the messages cannot be in one batch, or one of them cannot be sent; nothing was sent.
             BatchPartlySent: with `split`, a batch after the first one failed; the error has the results of the batches
                 before it.
-            BrokerError: a broker refused them.
-            RemotingError: no broker answered in time; they may be stored all the same.
+            BrokerError: a broker rejected the messages.
+            RemotingError: no broker answered in time; the messages may be stored anyway.
         """
         return self._run(self._async.send_batch(messages, queue, timeout_ms, split=split, max_bytes=max_bytes))
 
@@ -234,13 +234,13 @@ class Producer(AsyncSends):
         selector: QueueSelector | None = None,
         selector_arg: Any = None,
     ) -> None:
-        """Send a message without waiting for, or ever hearing of, its fate.
+        """Send a message without an acknowledgement; its loss is not noticed.
 
         Args:
             message: the message; it is not changed.
-            queue: the queue it has to go to.
+            queue: the queue to send it to.
             selector: chooses the queue.
-            selector_arg: handed to the selector.
+            selector_arg: argument of the selector.
 
         Raises:
             ClientError: the message, topic or queue cannot be used.
@@ -256,19 +256,19 @@ class Producer(AsyncSends):
         selector: QueueSelector | None = None,
         selector_arg: Any = None,
     ) -> MessageExt:
-        """Send a message and return the reply that one of its consumers sends.
+        """Send a message and return the reply of one of its consumers.
 
         Args:
             message: the request; it is not changed.
-            timeout_ms: for sending and waiting together.
-            queue: the queue it has to go to.
+            timeout_ms: timeout of the send and the reply together.
+            queue: the queue to send it to.
             selector: chooses the queue.
-            selector_arg: handed to the selector.
+            selector_arg: argument of the selector.
 
         Raises:
-            ReplyTimeout: the request was stored, but no reply came in time.
+            ReplyTimeout: the request was stored, but no reply arrived in time.
             ClientError: the message, topic or queue cannot be used; nothing was sent.
-            BrokerError: a broker refused it.
+            BrokerError: a broker rejected the message.
             RemotingError: no broker answered in time.
         """
         return self._run(self._async.request(message, timeout_ms, queue, selector, selector_arg))
@@ -283,9 +283,9 @@ class Producer(AsyncSends):
         properties: Mapping[str, str] | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Answer a request that was delivered; see `tianzhou.client.create_reply_message`.
+        """Answer a delivered request; see `tianzhou.client.create_reply_message`.
 
-        The reply goes through the broker that stored the request, which knows who waits, and through another only
+        The reply goes to the broker that stored the request, which knows the requester. It goes to another broker only
         when that one fails.
 
         Args:
@@ -294,11 +294,11 @@ class Producer(AsyncSends):
             tags: the reply's tag.
             keys: the reply's keys.
             properties: user properties of the reply.
-            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+            timeout_ms: timeout of all attempts together; by default `send_msg_timeout_ms`.
 
         Raises:
-            ReplyError: nobody waits for a reply to this message.
-            BrokerError: the requester is gone, or does not answer.
+            ReplyError: the message is no request, so no client waits for a reply.
+            BrokerError: the requester has disconnected, or does not answer.
             RemotingError: no broker answered in time.
         """
         return self._run(

@@ -18,7 +18,7 @@ from tianzhou.sync.background import Blocking
 
 
 class QueueReader(Blocking):
-    """The part of a `PullConsumer` that keeps no position.
+    """The part of a `PullConsumer` that has no positions.
 
     Args:
         asynchronous: the async one.
@@ -36,11 +36,11 @@ class QueueReader(Blocking):
 
     @property
     def instance(self) -> ClientInstance:
-        """The client instance it works with; it belongs to the background loop."""
+        """The client instance that it uses. It belongs to the background loop."""
         return self._async.instance
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's readable queues, sorted, as the name server knows them now.
+        """Return the topic's readable queues, sorted, from a name server's present route.
 
         Raises:
             ClientError: the topic does not exist.
@@ -48,29 +48,29 @@ class QueueReader(Blocking):
         return self._run(self._async.queues(topic))
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset the queue still holds."""
+        """Return the first offset that the queue still has."""
         return self._run(self._async.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the queue's next message will get."""
+        """Return the offset that the queue's next message will get."""
         return self._run(self._async.max_offset(queue))
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
-        """The first offset stored at or after a time; with `upper` the last at or before it.
+        """Return the first offset stored at or after a time; with `upper` the last one at or before it.
 
         Args:
             queue: the queue.
             timestamp_ms: milliseconds since the epoch.
-            upper: see above; brokers before 5.0 do not know it.
+            upper: see above; brokers before 5.0 ignore it.
         """
         return self._run(self._async.offset_by_time(queue, timestamp_ms, upper=upper))
 
     def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """Store time of the queue's first message, milliseconds since the epoch; None when it holds none."""
+        """Return the store time of the queue's first message, ms since the epoch; None for an empty queue."""
         return self._run(self._async.earliest_store_time(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset of a queue, None when it has none."""
+        """Return the group's stored offset of a queue; None without one."""
         return self._run(self._async.committed(queue))
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -101,18 +101,18 @@ class QueueReader(Blocking):
 
         Args:
             queue: the queue.
-            offset: the first wanted offset.
-            max_messages: most messages; brokers give at most 32 at once from memory, 8 from disk.
+            offset: offset to begin at.
+            max_messages: maximum number of messages; brokers return at most 32 at once from memory, 8 from disk.
             tags: tag expression, `A || B`.
             sql: SQL92 expression instead of tags.
-            suspend_ms: how long the broker may hold the request while there is no new message.
-            timeout_ms: limit of the request; by default the consumer's `pull_timeout_ms` beyond `suspend_ms`.
-            max_bytes: most bytes of records, where the broker knows this wish.
-            broker_id: the replica to ask, 0 for the master.
+            suspend_ms: ms that the broker may hold the request while there is no new message.
+            timeout_ms: timeout of the request; by default `suspend_ms` plus the consumer's `pull_timeout_ms`.
+            max_bytes: maximum bytes of records, for brokers that support it.
+            broker_id: id of the replica to ask; 0 is the master.
 
         Raises:
-            BrokerError: the broker refuses.
-            RemotingError: it does not answer.
+            BrokerError: the broker rejects the pull.
+            RemotingError: the broker does not answer.
         """
         return self._run(
             self._async.pull(
@@ -129,22 +129,23 @@ class QueueReader(Blocking):
         )
 
     def pull_raw(self, request: QueuePull) -> RawPull:
-        """As `pull`, with the records still as bytes for decoders of their own (wire.md §5), and past `filter_hooks`.
+        """As `pull`, but return the records as bytes, and do not call `filter_hooks` (wire.md §5).
 
-        Brokers filter tags by hash only, so a decoder that asks for tags has to compare them itself.
+        Brokers filter tags by hash only, so the caller that decodes the records has to compare the tags.
 
         Args:
-            request: what to pull.
+            request: the pull.
         """
         return self._run(self._async.pull_raw(request))
 
 
 class PullConsumer(QueueReader):
-    """Reads queues at the caller's pace; a context manager.
+    """A consumer whose caller pulls or polls messages; a context manager.
 
-    Three ways to use it. `pull` with queue and offset keeps no state. `subscribe`, then `poll` and `commit`, shares
-    the queues of topics with the other members of the group, and keeps a position per queue. `assign` instead of
-    `subscribe` reads the queues one chooses, whatever others do. Positions are always the next offset to read.
+    There are three ways to use it. `pull` with queue and offset stores no state. `subscribe`, then `poll` and `commit`,
+    shares the queues of topics with the other members of the group, and stores a position per queue. `assign` instead
+    of `subscribe` reads the queues that the caller selects, independent of other members. A position is always the next
+    offset to read.
 
     Args:
         group: the consumer group; offsets are stored under it.
@@ -154,7 +155,7 @@ class PullConsumer(QueueReader):
             `tianzhou.client.options.ClientOptions`.
 
     Raises:
-        ConfigError: there is no such option, or one has a value it cannot have.
+        ConfigError: an option is unknown, or its value is not allowed.
     """
 
     _async: client.PullConsumer
@@ -179,29 +180,29 @@ class PullConsumer(QueueReader):
         self._run(self._async.__aexit__(kind, error, trace))
 
     def start(self) -> None:
-        """Get ready, and join the group when topics are subscribed.
+        """Start the consumer, and join the group when topics are subscribed.
 
         Raises:
-            ClientError: it is stopped.
+            ClientError: the consumer is stopped.
             BrokerError: a broker cannot serve an SQL subscription.
         """
         self._run(self._async.start())
 
     def stop(self) -> None:
-        """Commit what polls have returned when `auto_commit` is on, leave the group, close what it owns."""
+        """Commit the positions when `auto_commit` is on, leave the group, and close the owned instance."""
         self._run(self._async.stop())
 
     def watch_queues(self, topic: str, listener: QueuesListener) -> None:
-        """Have `listener` called with the topic and its readable queues whenever these have changed.
+        """Call `listener` with the topic and its readable queues whenever these have changed.
 
         Args:
             topic: the topic.
-            listener: is called in the background thread; it replaces a former one of this topic.
+            listener: called in the background thread; it replaces a former listener of this topic.
         """
         self._call(self._async.watch_queues, topic, listener)
 
     def subscribe(self, topic: str, tags: str | None = "*", *, sql: str | None = None) -> None:
-        """Have `poll` read our share of a topic's queues; the topic need not exist yet.
+        """Let `poll` read this member's share of a topic's queues; the topic need not exist yet.
 
         All members of a group have to subscribe to the same topics with the same expressions.
 
@@ -211,19 +212,19 @@ class PullConsumer(QueueReader):
             sql: SQL92 expression instead of tags.
 
         Raises:
-            ClientError: queues are assigned by hand, the consumer is stopped, or topic or expression are wrong.
+            ClientError: queues are assigned with `assign`, the consumer is stopped, or topic or expression are wrong.
         """
         self._call(self._async.subscribe, topic, tags, sql=sql)
 
     def unsubscribe(self, topic: str) -> None:
-        """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
+        """Unsubscribe from a topic and stop reading its queues; the brokers learn of it with the next heartbeat."""
         self._call(self._async.unsubscribe, topic)
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = "*", sql: str | None = None) -> None:
-        """Choose the queues that `poll` reads; replaces what was chosen before.
+        """Select the queues that `poll` reads; this replaces a former selection.
 
-        Queues that stay go on at their positions; the others begin at the group's offset, or where
-        `consume_from_where` says.
+        Queues of the former selection continue at their positions. The others begin at the group's offset, or at
+        `consume_from_where` without one.
 
         Args:
             queues: the queues.
@@ -237,11 +238,11 @@ class PullConsumer(QueueReader):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues `poll` reads."""
+        """The queues that `poll` reads."""
         return self._call(lambda: self._async.assignment)
 
     def position(self, queue: MessageQueue) -> int:
-        """The next offset `poll` will return of an assigned queue.
+        """Return the next offset that `poll` will return for an assigned queue.
 
         Raises:
             ClientError: the queue is not assigned.
@@ -249,10 +250,10 @@ class PullConsumer(QueueReader):
         return self._run(self._async.position(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue an assigned queue at an offset; what was fetched of it already is dropped.
+        """Continue an assigned queue at another offset, and drop its prefetched messages.
 
         Raises:
-            ClientError: the queue is not assigned, or holds no such offset and will not next.
+            ClientError: the queue is not assigned, or the offset is not between its first offset and its end.
         """
         self._run(self._async.seek(queue, offset))
 
@@ -269,7 +270,7 @@ class PullConsumer(QueueReader):
         self._run(self._async.seek_to_time(queue, timestamp_ms))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop fetching from queues; what was fetched already is still returned."""
+        """Stop fetching from queues; prefetched messages are still returned."""
         self._call(self._async.pause, queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
@@ -277,21 +278,21 @@ class PullConsumer(QueueReader):
         self._call(self._async.resume, queues)
 
     def poll(self, timeout_ms: float = 5_000) -> list[MessageExt]:
-        """The next messages of our queues, those of one pull; empty when none come in time.
+        """Return the messages of one pull from the consumer's queues; an empty list when none arrive in time.
 
         Args:
-            timeout_ms: how long to wait for some.
+            timeout_ms: maximum ms to wait for messages.
 
         Raises:
-            ClientError: the consumer does not run, or has neither subscribed nor an assigned queue.
+            ClientError: the consumer is not running, or has no subscription and no assigned queue.
         """
         return self._run(self._async.poll(timeout_ms))
 
     def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Store the positions, which are behind everything that polls have returned.
+        """Store the positions, which are behind all messages that polls have returned.
 
         Args:
-            queues: only of these; None for all.
+            queues: only these queues; None for all.
 
         Raises:
             ClientError: some could not be stored, or the consumer is stopped.
@@ -299,15 +300,16 @@ class PullConsumer(QueueReader):
         self._run(self._async.commit(queues))
 
     def send_back(self, message: MessageExt, delay_level: int = 0) -> None:
-        """Have a message delivered again later: it goes to the group's retry topic, or at last to its dead letters.
+        """Request a later delivery of a message: it goes to the group's retry topic, and finally to its dead letters.
 
-        Push consumers of the group read that topic; one that polls has to subscribe to `%RETRY%` and the group's name.
+        Push consumers of the group read that topic. A consumer that polls has to subscribe to `%RETRY%` and the group's
+        name.
 
         Args:
             message: the message, as delivered.
-            delay_level: when; 0 lets the broker decide by the number of attempts, -1 makes a dead letter of it.
+            delay_level: the delay level; 0 lets the broker choose by the number of attempts, -1 makes it a dead letter.
 
         Raises:
-            ClientError: no broker takes it, or the consumer is stopped.
+            ClientError: no broker accepts it, or the consumer is stopped.
         """
         self._run(self._async.send_back(message, delay_level))

@@ -21,14 +21,14 @@ from tianzhou.sync.background import Blocking
 class PushConsumer(Blocking):
     """A member of a consumer group; a context manager and an iterator of messages.
 
-    Give it a handler per topic with `on`, or subscribe and iterate. Iterating, a message counts as consumed when
-    the next one is requested, or when the `with` block ends without an error; an error that leaves the block
-    sends the message back, to be delivered again later.
+    Add a handler per topic with `on`, or subscribe and iterate. In an iteration, a message counts as consumed when the
+    next one is requested, or when the `with` block ends without an error. An error that leaves the block sends
+    the message back, so that it is delivered again later.
 
-    With `orderly` the messages of each queue are consumed one after the other, in their order, by whichever member
-    has locked the queue; different queues are consumed side by side. A message that is not consumed is not sent back
-    but delivered again after a moment, and those behind it wait. Send with a `sharding_key` to have related messages
-    in one queue.
+    With `orderly`, the messages of each queue are consumed one after the other, in their order, by the member that has
+    locked the queue. Different queues are consumed concurrently. A message that is not consumed is not sent back. It is
+    delivered again after a short pause, and the messages behind it wait. Send related messages with the same
+    `sharding_key` to store them in one queue.
 
     Sync handlers run in threads of their own, so they may block and may use other objects of `tianzhou.sync`.
 
@@ -40,7 +40,7 @@ class PushConsumer(Blocking):
             `tianzhou.client.options.ClientOptions`.
 
     Raises:
-        ConfigError: there is no such option, or one has a value it cannot have.
+        ConfigError: an option is unknown, or its value is not allowed.
     """
 
     _async: client.PushConsumer
@@ -62,7 +62,7 @@ class PushConsumer(Blocking):
 
     @property
     def instance(self) -> ClientInstance:
-        """The client instance it works with; it belongs to the background loop."""
+        """The client instance that it uses. It belongs to the background loop."""
         return self._async.instance
 
     def __enter__(self) -> Self:
@@ -75,37 +75,37 @@ class PushConsumer(Blocking):
         self._run(self._async.__aexit__(kind, error, trace))
 
     def start(self) -> None:
-        """Join the group and begin to pull.
+        """Join the group and start to pull.
 
         Raises:
-            ClientError: it was started before, or the shared instance has a consumer of this group.
+            ClientError: the consumer was started before, or the shared instance has a consumer of this group.
             BrokerError: a broker cannot serve an SQL subscription.
         """
         self._run(self._async.start())
 
     def stop(self) -> None:
-        """Let running handlers finish, store the offsets, leave the group, close what it owns.
+        """Wait for running handlers, store the offsets, leave the group, and close the owned instance.
 
-        A message given out by `for` and not followed by a request for the next one is not consumed: it will
-        be delivered again.
+        A message from `for` that is not followed by a request for the next one is not consumed. It will be
+        delivered again.
         """
         self._run(self._async.stop())
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now, those of the retry topic included."""
+        """The queues of this member now, including those of the retry topic."""
         return self._call(lambda: self._async.assignment)
 
     @property
     def consume_concurrency(self) -> int:
-        """How many handlers run at the same time."""
+        """Maximum number of handlers that run at the same time."""
         return self._async.consume_concurrency
 
     def change_concurrency(self, count: int) -> None:
-        """Change how many handlers run at the same time; those that run now are let finish.
+        """Change the number of handlers that run at the same time; running ones finish.
 
         Raises:
-            ConfigError: it is below 1 or above 1000.
+            ConfigError: the number is below 1 or above 1000.
         """
         self._call(self._async.change_concurrency, count)
 
@@ -127,27 +127,27 @@ class PushConsumer(Blocking):
         Args:
             topic: the topic.
             tags: tag expression, `A || B`; `*` for all messages.
-            handler: consumes the messages; without one they come to `for`.
+            handler: consumes the messages; without one, `for` yields them.
             sql: SQL92 expression instead of tags.
-            body: has the handler get values in the place of messages: of JSON by a dataclass, `TypedDict`, pydantic
-                model, `dict` or any other type, of text by `str`, or by a function of bytes. It may name `message`
-                (`messages` with lists) and `context` besides.
-            undecodable: what comes of a message whose body has no such value: `"dead_letter"`, at once, by default;
-                `"retry"`, as of one that failed; or `"skip"`, which is the default when broadcasting. In any case the
-                log says which it is, and why.
-            retry: what comes of messages that the handler does not consume; by default they are delivered again as
-                `max_reconsume_times` says.
+            body: type of the values that the handler gets instead of messages: a dataclass, `TypedDict`, pydantic
+                model, `dict` or any other type for JSON, `str` for text, or a function that takes bytes. The handler
+                may also have parameters named `message` (`messages` with lists) and `context`.
+            undecodable: treatment of a message whose body cannot be decoded: `"dead_letter"` at once, the default;
+                `"retry"`, as for a failed message; or `"skip"`, the default for broadcasting. In all cases the log
+                names the message and the reason.
+            retry: retry policy for messages that the handler does not consume; by default they are delivered again up
+                to `max_reconsume_times`.
 
         Raises:
-            ClientError: the topic or the expression is wrong, or a first handler comes after the start.
-            ConfigError: RocketMQ cannot do what `undecodable` or `retry` ask for, or nothing can be decoded to `body`.
+            ClientError: the topic or the expression is wrong, or the first handler is added after the start.
+            ConfigError: RocketMQ does not support `undecodable` or `retry` here, or bodies cannot be decoded to `body`.
         """
         self._call(
             self._async.subscribe, topic, tags, handler, sql=sql, body=body, undecodable=undecodable, retry=retry
         )
 
     def unsubscribe(self, topic: str) -> None:
-        """Give up a topic's queues; the brokers learn of it with the next heartbeat.
+        """Unsubscribe from a topic and drop its queues; the brokers learn of it with the next heartbeat.
 
         Its handler still gets messages that were sent back before.
         """
@@ -163,7 +163,7 @@ class PushConsumer(Blocking):
         undecodable: Undecodable | None = None,
         retry: RetryPolicy | None = None,
     ) -> Callable[[H], H]:
-        """Decorator: subscribe to a topic with the decorated function, sync or async, as its handler.
+        """Return a decorator that subscribes to a topic with the decorated function, sync or async, as its handler.
 
         Sync handlers run in threads, `consume_concurrency` of them. See `subscribe` and `Handler`.
         """
@@ -175,11 +175,11 @@ class PushConsumer(Blocking):
         return register
 
     def suspend(self) -> None:
-        """Stop pulling; what was pulled already is still consumed."""
+        """Stop pulling; messages that are already pulled are still consumed."""
         self._call(self._async.suspend)
 
     def resume(self) -> None:
-        """Pull again."""
+        """Continue to pull after `suspend`."""
         self._call(self._async.resume)
 
     def __iter__(self) -> Self:

@@ -18,7 +18,7 @@ from tianzhou.sync.local_transactions import LocalTransactions
 class TransactionProducer(LocalTransactions):
     """A producer whose messages can be bound to local transactions.
 
-        def state(message):                      # called when the answer got lost
+        def state(message):                      # called when the answer was lost
             return TransactionState.COMMIT if paid(message.transaction_id) else TransactionState.ROLLBACK
 
         with TransactionProducer("orders", "localhost:9876", check=state) as producer:
@@ -27,14 +27,14 @@ class TransactionProducer(LocalTransactions):
     A local transaction runs in the thread that calls `send_in_transaction`; checks run in threads of their own.
 
     Args:
-        group: the producer group; brokers ask any of its members, so all of them have to be able to answer.
+        group: the producer group. Brokers send checks to any of its members, so all of them have to be able to answer.
         namesrv_addr: name servers, see `ClientInstance`.
-        check: says what became of a transaction, see `Check`; sync ones run in threads.
-        check_concurrency: how many checks run at the same time.
-        check_request_hold_max: most checks that wait; those above are dropped, and repeated by the broker.
-        end_transaction_hooks: called around each END_TRANSACTION, see `tianzhou.client.hooks`.
+        check: returns the state of a transaction, see `Check`; sync functions run in threads.
+        check_concurrency: maximum number of checks that run at the same time.
+        check_request_hold_max: maximum number of waiting checks; the broker repeats checks that are dropped.
+        end_transaction_hooks: called before and after each END_TRANSACTION, see `tianzhou.client.hooks`.
         instance: an instance to share; by default the producer owns one.
-        keywords: as of `Producer`.
+        keywords: as in `Producer`.
     """
 
     _async: client.TransactionProducer
@@ -66,9 +66,9 @@ class TransactionProducer(LocalTransactions):
         )
 
     def start(self) -> None:
-        """Get ready to send, and to answer checks; see `Producer.start`."""
+        """Start the producer, and the answers to checks; see `Producer.start`."""
         self._run(self._async.start())
 
     def stop(self) -> None:
-        """Let running checks end with their next wait, and stop as a `Producer`."""
+        """Cancel the tasks that answer checks, and stop as a `Producer`."""
         self._run(self._async.stop())

@@ -30,9 +30,9 @@ from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
 class Producer(BaseProducer):
     """A producer of messages; an async context manager.
 
-    Any number of tasks may send at the same time; their sends in one turn of the event loop share a write. The options
-    are those of `tianzhou.client.producer.options.ProducerOptions` and, unless the producer shares an instance, of
-    `tianzhou.client.options.ClientOptions`.
+    Any number of tasks may send at the same time. Their sends in one turn of the event loop share a write. The
+    options are those of `tianzhou.client.producer.options.ProducerOptions` and, unless the producer shares an instance,
+    of `tianzhou.client.options.ClientOptions`.
     """
 
     # --- sending ---------------------------------------------------------------------------------------------
