@@ -131,7 +131,7 @@ def cell(name: str, direction: str) -> str:
     if name in APART:
         return _apart(name) if theirs else APART[name]
     if name == "copyUser" and direction == APACHE_533:
-        return "same words, and nothing is copied: Tianzhou's brokers tell nobody a password"
+        return "same words, and nothing is copied: Tianzhou's brokers never show a password"
     if name in _ACCESS:
         if direction == OURS_TO_497:
             return "not there: 4.9.7 has accounts; code 3"

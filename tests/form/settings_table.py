@@ -112,7 +112,7 @@ BROKER: dict[str, str] = {
     "transactionMetricFlushInterval": "ms between two looks at what transactionMetrics has to say",
     "transactionOpMsgMaxSize": "bytes of marks that share a message",
     "transactionOpBatchInterval": "ms marks wait for others",
-    "reviveQueueNum": "queues of the topic `rmq_sys_REVIVE_LOG_…`, which nobody reads here",
+    "reviveQueueNum": "queues of the topic `rmq_sys_REVIVE_LOG_…`, which no process reads here",
     "enableDetailStat": "request 315 knows figures of single queues",
     "enableScheduleMessageStats": "what is delivered late is counted",
     "autoDeleteUnusedStats": "figures of deleted topics and groups go with them",
@@ -122,7 +122,7 @@ BROKER: dict[str, str] = {
     "stagedMessageTimeOut": "Tianzhou's own: ms after which the coordinator of staged messages is queried",
     "stagedWriterReservedDays": "Tianzhou's own: days for which a writer's last batch is remembered",
     "proxyProtocolTrusted": "Tianzhou's own: load balancers whose PROXY header says the address that access control and"
-    " limits go by; addresses and networks joined by `;`, nobody by default",
+    " limits go by; addresses and networks joined by `;`; by default none",
     "replicationAllowedAddresses": "Tianzhou's own: addresses and CIDR ranges, by commas, that may connect to the HA"
     " port and to the port of a group's members; empty takes everybody",
     "enableRemoteAdmin": "Tianzhou's own: requests that can lose messages or stop the service are taken from other"
@@ -191,7 +191,7 @@ STORE: dict[str, str] = {
     "enableLmq": "names of light queues are groups and topics",
     "enableMultiDispatch": "messages go to the light queues they name",
     "maxLmqConsumeQueueNum": "light queues at most",
-    "timerWheelEnable": "there is the topic `rmq_sys_wheel_timer`, which nobody reads here: timers are not served",
+    "timerWheelEnable": "there is the topic `rmq_sys_wheel_timer`, which no process reads here: timers are not served",
     "disappearTimeAfterStart": "ms after the start before the broker registers",
     "enableDLegerCommitLog": "be a member of a DLedger group, which elects its master",
     "dLegerGroup": "name of the group; the brokers' name",
@@ -240,7 +240,7 @@ NAMESRV: dict[str, str] = {
     "orderMessageEnable": "routes tell which topics are ordered",
     "returnOrderTopicConfigToBroker": "brokers get the list of ordered topics",
     "proxyProtocolTrusted": "Tianzhou's own: load balancers whose PROXY header says the address that access control and"
-    " limits go by; addresses and networks joined by `;`, nobody by default",
+    " limits go by; addresses and networks joined by `;`; by default none",
     "requireSignedLookups": "Tianzhou's own: with access control, routes and lists of topics and brokers are answered"
     " to accounts alone; otherwise to every peer, as Apache's name servers do",
     "enableRemoteAdmin": "Tianzhou's own: requests that change things for all are taken from other machines, too; a"
@@ -261,11 +261,11 @@ NAMESRV: dict[str, str] = {
 
 TLS: dict[str, str] = {
     "tls.enable": "our own connections speak TLS, to name servers and to other brokers",
-    "tls.replication.enable": "true or false: those of slaves to the HA port and of members to each other; empty: as "
+    "tls.replication.enable": "true or false: connections of slaves to the HA port and of members to each other; empty: as "
     "tls.enable. Tianzhou's own",
     "tls.metrics.enable": "the page of metrics goes by tls.server.mode; false: it speaks plain, as RocketMQ's. "
     "Tianzhou's own",
-    "tls.server.mode": "disabled, permissive (whoever begins with it) or enforcing, at all ports; enforcing turns "
+    "tls.server.mode": "disabled, permissive (a connection that begins with it) or enforcing, at all ports; enforcing turns "
     "tls.enable on",
     "tls.config.file": "a file with the other keys",
     "tls.test.mode.enable": "certificates are made on the spot and not checked",
@@ -333,7 +333,7 @@ METRICS: dict[str, str] = {
     "metricLoggingExporterIntervalInMills": "ms between two dumps into the log",
     "metricsInDelta": "to a collector: what came since the last export, instead of since the start",
     "metricsAllowedAddresses": "Tianzhou's own: addresses and CIDR ranges, by commas, that may read the page, without"
-    " credentials, and nobody else; empty: everybody, or with access control who may look at the cluster",
+    " credentials; all other peers may not; empty: everybody, or with access control who may look at the cluster",
 }
 """Settings of both servers."""
 
@@ -370,11 +370,11 @@ def page() -> str:
     lines = [
         "# Settings",
         "",
-        "Every key of RocketMQ's `broker.conf` and `namesrv.conf`, its default, and what it does here. All are taken,",
-        "kept and shown (`tianzhou broker -p`, mqadmin's getBrokerConfig), so existing files and tools work. A key",
-        "that changes nothing says why; whoever sets one to something else than its default is told so once, at the",
-        "start and when updateBrokerConfig or updateNamesrvConfig sets it, and `-p` shows it. What a broker cannot do",
-        "without and nobody would notice (DLedger, credentials) is refused at the start instead.",
+        "Every key of RocketMQ's `broker.conf` and `namesrv.conf`, its default, and its effect here. Servers accept, store",
+        "and show all keys (`tianzhou broker -p`, mqadmin's getBrokerConfig), so existing files and tools work. The table",
+        "has the reason of a key without an effect. A server warns once when such a key gets another value than its",
+        "default, at the start and by updateBrokerConfig or updateNamesrvConfig; `-p` shows the warning. The start refuses",
+        "a key whose missing effect would be a silent loss (DLedger, credentials).",
         "",
         "The page is printed by `PYTHONPATH=src python tests/form/settings_table.py`.",
     ]

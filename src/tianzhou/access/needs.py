@@ -71,8 +71,8 @@ _REPLIES = (
 )
 _DECIDES_4 = "it decides about a message of the topic, and Apache's 4.x takes it from every account"
 _ONLY_5 = "Apache's 5.3 takes it from every user"
-_ALL_OPEN = "Apache's name servers ask nobody, whatever is set"
-_SPEAKS = "it speaks for a broker, and Apache's name servers ask nobody"
+_ALL_OPEN = "Apache's name servers check no access, in any setting"
+_SPEAKS = "it speaks for a broker, and Apache's name servers check no access"
 
 # fmt: off
 ROWS: Final[Mapping[int, Row]] = {

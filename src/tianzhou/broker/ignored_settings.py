@@ -130,7 +130,7 @@ IGNORED: Final[dict[str, tuple[str, ...]]] = {
         rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec
         """
     ),
-    "nobody is charged, and lags are counted, not estimated (5.x)": _keys(
+    "no account is charged, and lags are counted, not estimated (5.x)": _keys(
         """
         accountStatsEnable accountStatsPrintZeroValues enableLmqStats commercialBaseCount commercialSizePerMsg
         estimateAccumulation maxConsumeQueueScan sampleCountThreshold

@@ -16,13 +16,13 @@ APACHE_497, APACHE_533 = "4.9.7 → Tianzhou", "5.3.3 → Tianzhou"
 DIRECTIONS: Final = (OURS_TO_TIANZHOU, OURS_TO_497, OURS_TO_533, APACHE_497, APACHE_533)
 
 _OURS: Final = {
-    "updateTopic-system": "a system topic is refused in words, before it is sent",
+    "updateTopic-system": "a system topic is refused before it is sent, with the reason",
     "allocateMQ": "queues are in the order in which consumers share them",
     "queryMsgByUniqueKey-all": "`-a` works; Apache's fails with 208",
     "queryMsgByUniqueKey-consume": "`-g -d` has it consumed; Apache's fails in the same process",
     "brokerConsumeStats-order": "`-o true` works; Apache's fails in the same process",
     "cloneGroupOffset": "copies offsets to a group that is not there yet, where Apache's fails",
-    "exportPopRecord": "`-d true` asks nobody for anything; Apache's takes it for false",
+    "exportPopRecord": "`-d true` sends no request; Apache's reads it as false",
 }
 _CODES: Final = "a group that is not there is code 26, as of 5.3.3; of 4.9.7 Apache's says 1"
 _NEWER: Final = "works; Apache's 5.3.3 asks in a way that 4.9.7 does not know"
@@ -61,7 +61,7 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 _POLICY: Final = "passwords are never shown"
 _SECRETS: Final = "secrets are never shown"
-_COPIED: Final = "not there: Tianzhou's brokers tell nobody a password, so there is nothing to copy"
+_COPIED: Final = "not there: Tianzhou's brokers never show a password, so there is nothing to copy"
 ACCESS_DIFFERENCES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         OURS_TO_533: {"getUser": _POLICY, "listUser": _POLICY},

@@ -269,7 +269,7 @@ COMMANDS = (
         "-f 10.0.0.1:10911 -t 10.0.0.2:10911 -u alice",
         copy_user,
         (_FROM, _TO, Option("u", "usernames", "Their names, joined by commas; all when not given.")),
-        remark="Brokers of Tianzhou tell nobody a password, so users are copied from Apache's brokers only.",
+        remark="Brokers of Tianzhou never show a password, so users are copied from Apache's brokers only.",
     ),
     _of_brokers("createAcl", "Allow or deny a user actions on resources.", _SAYS, _set_acl("create"), *_ENTRY),
     _of_brokers("updateAcl", "Change what a user may do with resources.", _SAYS, _set_acl("update"), *_ENTRY),
