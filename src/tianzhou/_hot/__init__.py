@@ -1,8 +1,8 @@
 """Hot functions, which carry the cost of a message, and the choice of their implementation.
 
-There are two: a compiled one, and one in Python over msgspec and struct, with the same results. The compiled one is
-taken when it was built (an installation builds it where there is a C compiler) and was built from these very sources.
-`TIANZHOU_PURE=1` in the environment forces the other.
+There are two implementations with the same results: a compiled one, and one in Python with msgspec and struct. The
+compiled one is used if it was built (an installation builds it where there is a C compiler) from exactly these sources.
+`TIANZHOU_PURE=1` in the environment forces the Python one.
 """
 
 from __future__ import annotations

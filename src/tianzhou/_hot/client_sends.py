@@ -1,7 +1,7 @@
 """Ordinary sends of a client: from a message to its frame, and from the replies of a read to their results.
 
-A send that is begun here needs neither a command nor a header: its reply becomes a `SendResult` where it is read.
-Whatever is not ordinary is left alone, for the layers of `tianzhou.client.producer.send_stack` and the general codec.
+A send that begins here needs neither a command nor a header: its reply becomes a `SendResult` where it is read. Other
+sends are left to the layers of `tianzhou.client.producer.send_stack` and the general codec.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _new_tuple = tuple.__new__
 _pack_lengths = Struct(">ii").pack
 _MOST_NUMBER = 2**63 - 1
 FLUSH_BYTES = 262_144
-"""Bytes of frames of one turn of the loop that are written before it ends."""
+"""Bytes of frames of one loop turn above which they are written before the turn ends."""
 
 
 class Awaited:
     """A request that awaits its reply.
 
     Attributes:
-        deadline_s: when it is given up, monotonic seconds.
-        waiter: the future that gets the reply.
-        timeout_s: seconds that were given to it.
+        deadline_s: monotonic time of its timeout, seconds.
+        waiter: the future of the reply.
+        timeout_s: timeout in seconds.
     """
 
     __slots__ = ("deadline_s", "timeout_s", "waiter")
@@ -38,19 +38,19 @@ class Awaited:
 
 
 class Sent(Awaited):
-    """A message on its way, whose future gets a `SendResult`, or the reply where that is not an ordinary one.
+    """A message in flight. Its future gets a `SendResult`, or the reply when the reply is not an ordinary one.
 
     Attributes:
-        connection: it went by this one.
-        opaque: the request's number.
-        plan: the plan of its topic.
-        target: where it goes: queue, address and template.
-        unique_key: the message's.
-        born_ms: when it was made, milliseconds since the epoch.
+        connection: the connection that sent it.
+        opaque: opaque of the request.
+        plan: the publish plan of its topic.
+        target: its target: queue, address and template.
+        unique_key: the message's unique key.
+        born_ms: time of its creation, milliseconds since the epoch.
         flag: the user's flag.
-        sys_flag: how the body is packed.
-        properties: the property string as JSON text; None for the unique key alone.
-        body: as it is sent.
+        sys_flag: system flags, which name the compression of the body.
+        properties: the property string as JSON text; None when there is only the unique key.
+        body: the body as sent.
     """
 
     __slots__ = (
@@ -70,17 +70,17 @@ class Sent(Awaited):
 
 
 def unique_key_json(unique_key: str) -> str:
-    """Property string of a message that has a unique key and nothing more, as JSON text."""
+    """Return the property string, as JSON text, of a message with a unique key and no other property."""
     return f"UNIQ_KEY\\u0001{unique_key}\\u0002"
 
 
 class SendFrames:
-    """Frames of messages to one queue that are sent by themselves, each with its own numbers, properties and body.
+    """Frames of single messages to one queue, each with its own opaque, properties and body.
 
     Args:
         before: header up to the system flags.
-        between: of it what stands between properties and opaque.
-        behind: what stands behind the opaque.
+        between: part of the header between properties and opaque.
+        behind: part of the header after the opaque.
     """
 
     __slots__ = ("_before", "_behind", "_between")
@@ -91,15 +91,15 @@ class SendFrames:
         self._behind = behind
 
     def frame(self, opaque: int, born_ms: int, flag: int, sys_flag: int, properties: str, body: bytes) -> bytes:
-        """A whole frame.
+        """Return a whole frame.
 
         Args:
-            opaque: the request's number.
-            born_ms: when the message was made.
+            opaque: opaque of the request.
+            born_ms: time of the message's creation, ms.
             flag: the user's flag.
-            sys_flag: how the body is packed.
+            sys_flag: system flags, which name the compression of the body.
             properties: the property string as JSON text.
-            body: as sent.
+            body: the body as sent.
         """
         header = (
             f'{self._before}{sys_flag}","g":"{born_ms}","h":"{flag}","i":"{properties}{self._between}{opaque}{self._behind}'
@@ -109,24 +109,24 @@ class SendFrames:
 
 
 class QuickSends:
-    """Begins the ordinary sends of a producer: to the next queue of a known topic, by a connection that is there.
+    """Begins the ordinary sends of a producer: to the next queue of a known topic, over an open connection.
 
     Args:
-        plans: the plans by topic, see `tianzhou.client.producer.publish_plan`.
-        routes: its `version` is that of the plans that are valid.
-        connections: by address.
-        group: of the connections; its loop, numbers and limits.
-        ids: makes unique keys.
-        clock: gives the time of day.
-        running_loop: gives the loop that runs.
-        properties: makes the property string of a message that has more than its unique key, of the message and that
-            key; None for one that takes more than that.
-        pack: a body as it is sent, and the flags that say so.
-        compress_over: bodies as large are packed.
-        most: bytes of the largest body.
+        plans: publish plans by topic, see `tianzhou.client.producer.publish_plan`.
+        routes: its `version` is that of the valid plans.
+        connections: open connections by address.
+        group: group of the connections; has their loop, opaques and limits.
+        ids: generator of unique keys.
+        clock: wall clock.
+        running_loop: returns the running event loop.
+        properties: returns the property string for a message with more than its unique key, and that key; None for a
+            message that needs the ordinary path.
+        pack: compresses a body; returns the body and its system flags.
+        compress_over: bytes from which a body is compressed.
+        most: maximum bytes of a body.
 
     Attributes:
-        open: whether anything may be sent.
+        open: whether the producer may send.
     """
 
     __slots__ = (
@@ -162,14 +162,14 @@ class QuickSends:
         self.open = False
 
     def begin(self, message: Message, timeout_ms: float) -> Sent | None:
-        """Send a message.
+        """Send a message if it is ordinary.
 
         Args:
-            message: it.
-            timeout_ms: limit for its reply.
+            message: the message.
+            timeout_ms: timeout of its reply, ms.
 
         Returns:
-            What is on its way; None, and nothing was sent, when that takes more than is done here.
+            The message in flight; None, without any effect, when the send needs the ordinary path.
 
         Raises:
             ClientError: its properties cannot be sent.
@@ -221,17 +221,17 @@ class QuickSends:
 
 
 def send_result(status: SendStatus, unique_key: str, queue: MessageQueue, header: Any) -> SendResult:
-    """Return the result of a send; the compiled `take_results` fills the same fields.
+    """Return the result of a send; the compiled `take_results` sets the same fields.
 
     Args:
-        status: what the broker promises about the message.
-        unique_key: of the message; of a batch, all keys joined by commas.
+        status: the broker's outcome of the send.
+        unique_key: unique key of the message; of a batch, all keys joined by commas.
         queue: the queue that the message was sent to; the broker may have stored it in another one of the topic.
-        header: of the reply, a `SendReplyHeader`.
+        header: header of the reply, a `SendReplyHeader`.
     """
     if header.queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
-    # By hand: the call that a named tuple makes of its arguments takes as long as all of the above.
+    # Build the tuple directly: a named tuple's constructor takes as long as all of the above.
     return _new_tuple(
         SendResult,
         (
@@ -251,13 +251,13 @@ def take_results(awaited: dict[int, Awaited], buffer: frames.Buffer, start: int,
     """Complete sends by the ordinary replies at the front of `buffer[start:end]`.
 
     Args:
-        awaited: what awaits a reply, by number; those that are completed leave it.
-        buffer: what was read from a connection.
-        start: where its first frame starts.
-        end: where it ends.
+        awaited: requests that await a reply, by opaque; completed ones are removed.
+        buffer: bytes read from a connection.
+        start: start of the first frame.
+        end: end of the bytes.
 
     Returns:
-        Where the first frame starts that was left, and how many were completed.
+        The start of the first frame left, and the number of completed sends.
     """
     view = memoryview(buffer)
     count = 0

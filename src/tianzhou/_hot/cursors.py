@@ -1,7 +1,7 @@
-"""The ends that grow, and what is appended to them: the pure classes, and what their attributes are.
+"""The growing ends of log, queues and index, and the records appended to them: the pure classes and their attributes.
 
-The compiled twin has extension types of the same names (`_cursors.pxi`). The store's classes derive from those that
-`tianzhou._hot` has chosen, and the hot functions of both twins work on them.
+The compiled twin has extension types of the same names (`_cursors.pxi`). The store's classes derive from the classes
+that `tianzhou._hot` has selected, and the hot functions of both twins work on them.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ import msgspec
 Pending = tuple["QueueCursor", int, int, int, int | bytes, int, int, str | bytes, str]
 """Queue, queue offset, physical offset, size, tags code, store timestamp, transaction bits, unique key, keys.
 
-The same of a few records of a batch together: the numbers are those of the first, and instead of the tags code there
-are the queue units of all, instead of the unique key each one's unique key and keys, with 0x02 behind each of these.
+An item may also describe several records of a batch. Then the numbers are those of the first record. In the place of
+the tags code are the queue units of all records. In the place of the unique key are the unique key and keys of each
+record, with 0x02 after each of these.
 """
 
 
 class NewRecord(msgspec.Struct, gc=False):
-    """A message to be stored (store.md §3.2).
+    """A message to store (store.md §3.2).
 
     Attributes:
         topic: topic name.
         queue_id: queue within the topic.
-        body: bytes as they are to be stored (compressed or not, by `sys_flag`).
+        body: bytes as they are stored (compressed or not, by `sys_flag`).
         properties: the property string (store.md §0.3).
         flag: the client's opaque flag.
         sys_flag: store.md §0.4; the address bits 0x10 and 0x20 are ignored, the store sets them itself.
         born_timestamp: the client's clock, ms.
         born_host: the client's address, 4 or 16 bytes.
         born_port: the client's port.
-        reconsume_times: deliveries before this one.
+        reconsume_times: number of earlier deliveries.
         prepared_transaction_offset: position of the half message of a committed one (store.md §3.7).
         tags_code: code of the tag for the queue unit (`wire.hashing.tags_code`). In the schedule topic with a
-            `DELAY` property the store puts the deliver time there, whatever this is (store.md §5.3).
+            `DELAY` property the store writes the deliver time there instead (store.md §5.3).
         keys: value of `KEYS`, so that the index need not parse the properties.
-        uniq_key: value of `UNIQ_KEY`, likewise.
+        uniq_key: value of `UNIQ_KEY`, for the same reason.
     """
 
     topic: str
@@ -60,17 +61,17 @@ class LogCursor:
     """End of the commit log.
 
     Attributes:
-        appends_crc: every record carries a CRC property; otherwise those that come with room for it.
-        base: start of the segment that is written to.
-        position: where in it the next record goes.
+        appends_crc: whether every record carries a CRC property; otherwise only records that come with room for it.
+        base: start of the segment that receives records.
+        position: position of the next record in it.
         store_host_field: address and port as stored.
-        next_index: in a log of entries (broker.md §19.5), of the next entry.
-        term: likewise, that puts get.
-        end_term: likewise, of the last entry; -1 without one.
+        next_index: in a log of entries (broker.md §19.5), index of the next entry.
+        term: in a log of entries, term of new entries.
+        end_term: in a log of entries, term of the last entry; -1 without one.
     """
 
-    # _map: the segment. _check: up to where records may end before someone has to look. _overhead: bytes of a record
-    # beside topic field, body and properties. _sys_bits: what the length of the store's address makes of system flags.
+    # _map: the segment. _check: position up to which records need no further room. _overhead: bytes of a record beside
+    # topic field, body and properties. _sys_bits: system flags for the length of the store's address.
     __slots__ = (
         "_check", "_map", "_overhead", "_sys_bits", "appends_crc", "base", "end_term", "next_index", "position",
         "store_host_field", "term",
@@ -93,7 +94,7 @@ class QueueCursor:
     """End of a queue; its attributes are described at `tianzhou.store.queues.consumequeue.ConsumeQueue`.
 
     Attributes:
-        plain: the queue is of the ordinary kind, whose units the hot functions write.
+        plain: whether the queue is of the ordinary kind, whose units the hot functions write.
     """
 
     __slots__ = (
@@ -139,13 +140,13 @@ class IndexCursor:
 
 
 class SendTarget:
-    """A topic that sends are stored in without a further look.
+    """A topic that accepts sends without a further check.
 
     Attributes:
-        limit: how many queues may be sent to.
-        flags: what is added to the system flags of messages.
-        counts: messages of each queue, raised with every one.
-        sizes: bytes of their records, likewise.
+        limit: number of queues that accept sends.
+        flags: system flags to add to messages.
+        counts: messages of each queue, raised with every message.
+        sizes: bytes of the queues' records, raised with every message.
     """
 
     __slots__ = ("counts", "flags", "limit", "sizes")

@@ -1,4 +1,4 @@
-"""Messages of a pull on their way to handlers: made out of records, and given to handlers one after the other."""
+"""Messages of a pull on their way to handlers: decoded from records, and passed to handlers one by one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final, NamedTuple
 from tianzhou.records.layout import HEAD_SIZE, HOST_BITS, INNER_BATCH_BITS, LENGTH, MAGIC_V1, OVERHEAD, fields_at
 
 COMPRESSED: Final = 0x1
-"""Bit of the system flags: the body is packed (wire.md §4.4)."""
+"""Bit of the system flags: the body is compressed (wire.md §4.4)."""
 _SPECIAL_BITS: Final = COMPRESSED | INNER_BATCH_BITS | HOST_BITS
 _HEAD: Final = fields_at("size", "magic", "queue_offset", "sys_flag", "body_size")
 
 
 class MessageReader:
-    """Reads ordinary records into messages of a class, of which most is made when it is first looked at.
+    """Decodes ordinary records into messages whose fields are decoded at their first use.
 
     Args:
-        kind: the class, see `tianzhou.wire.delivered.DeliveredMessage`.
+        kind: class of the messages, see `tianzhou.wire.delivered.DeliveredMessage`.
     """
 
     __slots__ = ("_kind",)
@@ -26,24 +26,25 @@ class MessageReader:
         self._kind = kind
 
     def read(self, data: bytes, at: int, broker_name: str, added: bytes, messages: list[Any]) -> int:
-        """Append the messages of records that follow each other, up to the first that is not ordinary.
+        """Append the messages of consecutive records, up to the first that is not ordinary.
 
-        Ordinary is a whole record of version 1 with IPv4 hosts whose body is neither packed nor a batch.
+        An ordinary record is a whole record of version 1 with IPv4 hosts whose body is neither compressed nor a batch.
 
         Args:
-            data: records one behind the other.
-            at: where the first one begins.
+            data: contiguous records.
+            at: start of the first record.
             broker_name: the broker that sent them.
-            added: further properties of all messages, each by `tianzhou.wire.delivered.pair_behind`.
-            messages: gets them.
+            added: further properties of all messages, each made by `tianzhou.wire.delivered.pair_behind`.
+            messages: receives the messages.
 
         Returns:
-            Where the first begins that is not ordinary.
+            The start of the first record that is not ordinary.
         """
         append = messages.append
         kind = self._kind
         unpack, short, new = _HEAD.unpack_from, LENGTH.unpack_from, object.__new__
-        # What stands between body and properties, the topic and how long the properties are, seldom differs.
+        # The bytes between body and properties (topic and length of the properties) seldom differ from record to
+        # record.
         between, properties_size, topic = b"", -1, ""
         end = len(data)
         while end - at >= OVERHEAD:
@@ -61,7 +62,7 @@ class MessageReader:
                     break
                 between, properties_size = data[body_end:properties_at], following - properties_at
                 topic = between[1:-2].decode("utf-8", "replace")
-            # Filled here: a call for each message would cost more than all the rest.
+            # Set the attributes here: a call for each message would cost more than all the rest.
             message: Any = new(kind)
             message.topic = topic
             message.body = data[body_at:body_end]
@@ -77,14 +78,14 @@ class MessageReader:
 
 
 class Unfinished(NamedTuple):
-    """A message whose handler has begun, or ended in an unusual way.
+    """A message whose handler has begun, or has ended in an unusual way.
 
     Attributes:
-        message: it.
-        began_s: when its handler was called, monotonic seconds.
-        waiting: the coroutine of a handler that waits, to be gone on with by `measured`; None when it has ended.
-        wanted: what that waits for, or what the handler returned.
-        failure: what the handler raised.
+        message: the message.
+        began_s: monotonic time of the handler's call, seconds.
+        waiting: coroutine of a waiting handler, which `measured` continues; None when it has ended.
+        wanted: the awaitable that the coroutine waits for, or the handler's return value.
+        failure: the exception of the handler.
     """
 
     message: Any
@@ -98,11 +99,10 @@ class HandlerCalls:
     """Calls handlers, one message after the other, as long as they do not wait.
 
     Args:
-        kind: the class of messages that are known here; others are left.
-        monotonic: seconds of a clock.
-        now_ms: the time of day.
-        pair: the property that says when a message was handed to its handler, of a time in ms, as it is put behind
-            others.
+        kind: class of the messages to handle; other messages are left to the caller.
+        monotonic: monotonic time, seconds.
+        now_ms: returns the wall-clock time, ms.
+        pair: returns the property for the time (ms) of a handler's call, in the form that is appended to others.
 
     Attributes:
         calls: whether `run` calls handlers at all.
@@ -123,20 +123,20 @@ class HandlerCalls:
     def run(
         self, line: Any, lot: Any, handler: Callable[[Any], Any], rates: Any, slot: Any, most: int
     ) -> tuple[int, Unfinished | None]:
-        """Call a handler for the next messages of the first in line.
+        """Call a handler for the next messages of the first item in line.
 
-        The compiled twin does this for all that end at once without an answer, and counts them; this one leaves all of
-        them to its caller, whose own loop is as quick as one here would be.
+        The compiled twin calls and counts all handlers that end at once without an answer. This twin leaves all
+        messages to its caller, whose own loop is as fast as one here would be.
 
         Args:
-            line: what waits for handlers, `lot` first; that leaves it before its last message is handed out.
-            lot: its messages in `rest`, the next one last, and their queue `pq`.
-            handler: takes a message, of the topic of the next one.
+            line: items that wait for handlers, `lot` first; `lot` leaves it before its last message is handed out.
+            lot: item with its messages in `rest`, the next one last, and their queue `pq`.
+            handler: takes a message of the next message's topic.
             rates: counts calls.
-            slot: of the worker; nothing more is handed out when it retires.
+            slot: slot of the worker; no message is handed out once it retires.
             most: maximum number of calls.
 
         Returns:
-            How many calls there were, and the last one when there is something to do about it.
+            The number of calls, and the last call when the caller has to finish it.
         """
         return 0, None

@@ -16,17 +16,17 @@ _ANY: Final = -1
 
 
 def entry_run(data: Octets, at: int, most: int) -> tuple[int, int, int]:
-    """Count entries that stand one behind the other as in one segment of a log, up to the first that does not.
+    """Count consecutive entries in one segment of a log, up to the first that does not belong to the run.
 
-    Each is whole, of the term of the first one, has the next index, and says that it is where the one before ends.
+    Each entry is whole, has the term of the first entry, the next index, and the position where the entry before ends.
 
     Args:
         data: bytes of a log, or of a message between nodes.
-        at: where in it the first entry may begin.
-        most: no more than so many.
+        at: start of the first entry in it.
+        most: maximum number of entries.
 
     Returns:
-        How many there are, their bytes, and where the last of them begins.
+        The number of entries, their bytes, and the start of the last one.
     """
     begin, last, count = at, at, 0
     expected = (0, 0, 0)
@@ -47,20 +47,20 @@ def copy_run(
 ) -> tuple[int, int]:
     """Copy a run of entries (`entry_run`) into a segment, and write their units into a file of the index.
 
-    The header of each comes behind its body: who dies in between leaves no entry.
+    Each entry's header is written after its body, so a process that dies in between leaves no entry.
 
     Args:
-        data: has the entries.
-        at: where in it they begin.
+        data: bytes with the entries.
+        at: start of the first entry in it.
         target: the segment.
-        position: where in it they go.
-        stop: no entry may end behind this position.
+        position: position of the first entry in it.
+        stop: maximum end of an entry in the segment.
         units: the file of the index.
-        unit_at: where in it the first one's unit goes.
-        most: no more than so many.
+        unit_at: position of the first entry's unit in it.
+        most: maximum number of entries.
 
     Returns:
-        How many were copied, and their bytes.
+        The number of copied entries, and their bytes.
     """
     begin, count = at, 0
     found, *_ = entry_run(data, at, most)
@@ -78,20 +78,20 @@ def copy_run(
 def next_entries(
     view: memoryview, position: int, base: int, stop: int, most: int, check_crc: bool, index: int, term: int
 ) -> tuple[list[Row], int, int, int, int]:
-    """The ordinary records in entries of one term from a place on, up to the first that is not; see `next_run`.
+    """Return the ordinary records in consecutive entries of one term, up to the first that is not; see `next_run`.
 
     Args:
-        view: as there.
-        position: where in it an entry may begin.
-        base: as there.
-        stop: as there.
-        most: as there.
-        check_crc: as there.
-        index: of the entry before; -1 when any may come first.
-        term: of that; the entries have it or a later one.
+        view: as for `next_run`.
+        position: start of the first entry in it.
+        base: as for `next_run`.
+        stop: as for `next_run`.
+        most: as for `next_run`.
+        check_crc: as for `next_run`.
+        index: index of the entry before; -1 accepts any first entry.
+        term: term of the entry before; the entries have the same or a later one.
 
     Returns:
-        The records, the position behind them, the newest store time of them in ms, and index and term of the last
+        The records, the position after them, the newest store time of them in ms, and index and term of the last
         entry; those of the arguments without one.
     """
     rows: list[Row] = []
@@ -125,19 +125,19 @@ def put_entry(
     index: int,
     term: int,
 ) -> Result | None:
-    """As `put_plain`, with the record in an entry.
+    """Store a plain message with its record in an entry, as `put_plain`.
 
     Args:
-        log: as there.
-        queue: as there.
-        record: as there.
-        stored: as there.
-        pending: as there.
-        done: as there.
+        log: as for `put_plain`.
+        queue: as for `put_plain`.
+        record: as for `put_plain`.
+        stored: as for `put_plain`.
+        pending: as for `put_plain`.
+        done: as for `put_plain`.
         units: the file of the entry's unit.
-        unit_at: where in it the unit goes; there is room.
-        index: of the entry.
-        term: of the entry.
+        unit_at: position of the unit in it; the file has room.
+        index: index of the entry.
+        term: term of the entry.
     """
     start = log.position
     log.position = start + HEADER_SIZE
@@ -167,23 +167,23 @@ def put_entries(
     index: int,
     term: int,
 ) -> Result | None:
-    """As `put_batch`, with each record in an entry.
+    """Store a plain batch with each record in an entry, as `put_batch`.
 
-    This twin leaves all of them to the store, which takes them apart.
+    This twin stores none: it leaves all batches to the store, which splits them.
 
     Args:
-        log: as there.
-        queue: as there.
-        record: as there.
-        batch: as there.
-        most: as there.
-        stored: as there.
-        pending: as there.
-        done: as there.
+        log: as for `put_batch`.
+        queue: as for `put_batch`.
+        record: as for `put_batch`.
+        batch: as for `put_batch`.
+        most: as for `put_batch`.
+        stored: as for `put_batch`.
+        pending: as for `put_batch`.
+        done: as for `put_batch`.
         units: the file of the entries' units.
-        unit_at: where in it the first unit goes.
-        most_units: for so many units there is room.
-        index: of the first entry.
-        term: of the entries.
+        unit_at: position of the first unit in it.
+        most_units: number of units that the file has room for.
+        index: index of the first entry.
+        term: term of the entries.
     """
     return None

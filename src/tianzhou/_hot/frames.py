@@ -1,10 +1,10 @@
-"""Frames, fast: a read split into commands, headers of the hot kinds decoded into structs, replies by template.
+"""Fast frames: split reads into commands, decode headers of the hot kinds into structs, encode replies by template.
 
 A frame is an i32 length, a word of one type byte and 24 bits of header length, the header, the body
-(wire.md §1.1). The kinds that carry the load can be recognised by how their header starts, because Java writes JSON
-keys in alphabetical order: `{"code":310,` says which struct to decode into. Whatever begins otherwise, or
-does not fit its struct to the letter (an unknown field, a number out of range), goes to the general codec of
-`tianzhou.wire.command`, so both ways give the same values.
+(wire.md §1.1). The start of a header identifies a hot kind, because Java writes JSON keys in alphabetical order:
+`{"code":310,` names the struct to decode into. Every other header, and a header that does not fit its struct exactly
+(an unknown field, a number out of range), is decoded by the general codec of `tianzhou.wire.command`. So both ways
+give the same values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class _Frame(msgspec.Struct, kw_only=True, gc=False):
-    """The part of a JSON header that is the same in all kinds; defaults as wire.md §1.2 has them."""
+    """The fields that JSON headers of all kinds share; defaults as in wire.md §1.2."""
 
     language: str = "JAVA"
     version: Int32 = 0
@@ -46,7 +46,7 @@ class _Frame(msgspec.Struct, kw_only=True, gc=False):
 
 
 def _decoder(header: type[msgspec.Struct], *codes: int) -> Callable[[Buffer], Any]:
-    # The code is checked again: a second "code" further on would win over the one at the beginning.
+    # The code is checked again: a second "code" later in the header would override the first one.
     frame = msgspec.defstruct(
         header.__name__ + "Frame",
         [("code", Literal[codes]), ("header", header)],
@@ -60,7 +60,7 @@ def _decoder(header: type[msgspec.Struct], *codes: int) -> Callable[[Buffer], An
 
 
 FRAMES: list[type[msgspec.Struct]] = []
-"""Structs that frames of the hot kinds are decoded into; their attributes are in the same places."""
+"""Structs for frames of the hot kinds; their attributes have the same positions."""
 
 
 def _number(text: bytes) -> int:
@@ -84,7 +84,7 @@ def _PULL(header: Buffer) -> Any:  # noqa: N802 - one decoder among others
     try:
         return _WHOLE_PULL(header)
     except msgspec.ValidationError:
-        # Java reads "007"; some tools write numbers so, to have all their frames of one length.
+        # Java accepts "007". Some tools write numbers so to get frames of equal length.
         return _WHOLE_PULL(_without_zeros(bytes(header)))
 
 
@@ -104,8 +104,8 @@ def _without_zeros(header: bytes) -> bytes:
 _peek = struct.Struct(">iIQI").unpack_from
 _PEEK_SIZE = 20
 _START = _number(b'{"code":')
-_CODE_AT, _MOST_CODE = 16, 8  # bytes in front of a request's code, and bytes of the longest code with what ends it
-# What stands behind that in a request says what it is. (The compiled twin looks into these tables, too.)
+_CODE_AT, _MOST_CODE = 16, 8  # bytes before a request's code, and bytes of the longest code with its comma
+# The bytes after it identify the kind of a request. (The compiled twin reads these tables, too.)
 BY_CODE = {
     _number(b"310,"): _SEND_V2,
     _number(b"320,"): _SEND_V2,
@@ -115,7 +115,7 @@ BY_CODE = {
     _number(b'11,"'): _PULL,
     _number(b"361,"): _PULL,
 }
-# A reply does not say what it answers, but its first field does; here, where in the frame that field's name is.
+# A reply's first field identifies the kind of its request; the value is the position of the field's name in the frame.
 FIRST_FIELD_AT = {
     _number(b'0,"e'): 8 + len(b'{"code":0,"extFields":{"'),
     _number(b'19,"'): 8 + len(b'{"code":19,"extFields":{"'),
@@ -126,22 +126,22 @@ _peek_name = struct.Struct(">Q").unpack_from
 BY_FIRST_FIELD = {_number(b'queueId"'): _SEND_REPLY, _number(b"suggestW"): _PULL_REPLY}
 _JSON_WORD_MAX = 0xFFFFFF
 PEEK_SIZE = _PEEK_SIZE
-"""Bytes that the shortest frame of a hot kind has at least."""
+"""Minimum bytes of a frame of a hot kind."""
 _STORED = _number(b'0,"e')
 _STORED_NAME_AT, _STORED_NAME = FIRST_FIELD_AT[_STORED], _number(b'queueId"')
 
 
 def stored_at(buffer: Buffer, view: memoryview, start: int, end: int) -> tuple[Any, int]:
-    """The ordinary reply to a send that stands whole in `buffer[start:end]`, and where it ends.
+    """Return the ordinary reply to a send that is complete in `buffer[start:end]`, and its end.
 
     Args:
-        buffer: what was read from a connection.
-        view: the same.
-        start: where a frame starts.
-        end: where the bytes read so far end, `PEEK_SIZE` behind `start` at least.
+        buffer: bytes read from a connection.
+        view: a view of `buffer`.
+        start: start of a frame.
+        end: end of the bytes read so far, at least `PEEK_SIZE` after `start`.
 
     Returns:
-        The frame with code, flag, opaque and a `SendReplyHeader`; None when none stands there.
+        The frame with code, flag, opaque and a `SendReplyHeader`; None and `start` without such a reply.
     """
     length, word, first, second = _peek(buffer, start)
     stop = start + 4 + length
@@ -159,9 +159,9 @@ def request_code(buffer: Buffer, start: int, end: int) -> int:
     """Return the code of the request whose frame begins at `start`; -1 when its header does not begin with the code.
 
     Args:
-        buffer: what was read.
-        start: where the frame begins.
-        end: where the bytes read so far end.
+        buffer: bytes of a read.
+        start: start of the frame.
+        end: end of the bytes read so far.
     """
     if end - start < _PEEK_SIZE or _peek(buffer, start)[2] != _START:
         return -1
@@ -174,20 +174,20 @@ def split(
 ) -> tuple[list[Command], int]:
     """Split `buffer[start:end]` into its whole frames and decode them.
 
-    Bodies are copied out, once; nothing returned refers to the buffer.
+    Bodies are copied out once; the results do not refer to the buffer.
 
     Args:
-        buffer: what was read from a connection.
-        start: where the first frame starts.
-        end: where the bytes read so far end.
-        max_frame: largest frame accepted, its length bytes included.
-        decode: decodes a frame that is of no hot kind, given what follows its length.
+        buffer: bytes read from a connection.
+        start: start of the first frame.
+        end: end of the bytes read so far.
+        max_frame: maximum bytes of a frame, including its length word.
+        decode: decodes a frame of another kind from the bytes after its length word.
 
     Returns:
-        The commands in order, and where the first incomplete frame starts.
+        The commands in order, and the start of the first incomplete frame.
 
     Raises:
-        ProtocolError: a length no frame may have, found before the frame has arrived; or what `decode` raises.
+        ProtocolError: a frame length is invalid, found before the frame has arrived; or `decode` raised it.
     """
     commands: list[Command] = []
     position = start
@@ -231,7 +231,7 @@ def split(
                     continue
         commands.append(decode(view[position + 4 : stop]))
         position = stop
-    while end - position >= 4:  # frames too short to look into
+    while end - position >= 4:  # frames too short for a hot kind
         length = int.from_bytes(view[position : position + 4], "big", signed=True)
         if length < 4 or length + 4 > max_frame:
             raise ProtocolError(_bad_length(view, position, max_frame))
@@ -251,13 +251,13 @@ _FIELDS = msgspec.json.Decoder(_Fields).decode
 
 
 def signed_content(header: bytes) -> bytes:
-    """What a signature among the fields of a JSON header is over: their values in the order of their names.
+    """Return the content that the signature in a JSON header covers: the field values in the order of their names.
 
     Args:
-        header: the header of a request.
+        header: header of a request.
 
     Returns:
-        Nothing when there is no signature, or when fields are spelled as only the general codec reads them.
+        Empty without a signature, or when only the general codec can decode the fields.
     """
     if b'"Signature"' not in header:
         return b""
@@ -278,7 +278,7 @@ def _bad_length(view: memoryview, position: int, max_frame: int) -> str:
 
 _TAIL = f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
 _frame_head = struct.Struct(">II").pack
-# Pieces that repeat from reply to reply. Bounded, because a remark may be any text.
+# Pieces that repeat from reply to reply. Limited, because a remark may be any text.
 _regions: dict[tuple[str, bool], str] = {}
 _remarks: dict[str | None, str] = {None: ""}
 _MAX_PIECES = 64
@@ -287,16 +287,16 @@ _MAX_PIECES = 64
 def send_reply(
     opaque: int, msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None, region: str, trace_on: bool
 ) -> bytes:
-    """The whole reply frame for a stored message (code 0, wire.md §4.6).
+    """Return the reply frame for a stored message (code 0, wire.md §4.6).
 
     Fields and their order are those of Apache 5.3.3; see `Command.reply` for version and language.
 
     Args:
-        opaque: the request's.
+        opaque: opaque of the request.
         msg_id: offset message id; of a batch, all of them joined by commas.
-        queue_id: where it was stored.
-        queue_offset: its position there; of a batch, the first one's.
-        transaction_id: the message's unique key, None to leave it out.
+        queue_id: queue of the message.
+        queue_offset: its queue offset; of a batch, the first message's.
+        transaction_id: the message's unique key, None to omit it.
         region: the broker's region.
         trace_on: whether the broker wants traces.
     """
@@ -316,11 +316,11 @@ def send_reply(
 
 
 def message_ids(id_head: str, places: tuple[int, ...]) -> str:
-    """The ids of a batch's messages, joined by commas (wire.md §4.6).
+    """Return the ids of a batch's messages, joined by commas (wire.md §4.6).
 
     Args:
-        id_head: what the ids of all messages of this broker begin with.
-        places: the messages' places in the commit log, the rest of their ids.
+        id_head: common prefix of all message ids of this broker.
+        places: commit-log offsets of the messages, which complete their ids.
     """
     rests = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
     return id_head + rests.replace(",", "," + id_head)
@@ -336,14 +336,14 @@ def stored_reply(
     region: str,
     trace_on: bool,
 ) -> bytes:
-    """As `send_reply`, for one message.
+    """Return the reply frame for one stored message, as `send_reply`.
 
     Args:
-        opaque: as there; the others too.
-        id_head: what the ids of all messages of this broker begin with.
-        place: the message's place in the commit log, the rest of its id.
-        queue_id: where it was stored.
-        queue_offset: its position there.
+        opaque: opaque of the request.
+        id_head: common prefix of all message ids of this broker.
+        place: commit-log offset of the message, which completes its id.
+        queue_id: queue of the message.
+        queue_offset: its queue offset.
         transaction_id: the message's unique key.
         region: the broker's region.
         trace_on: whether the broker wants traces.
@@ -386,16 +386,16 @@ def pull_reply(
     topic_sys_flag: int,
     records: bytes,
 ) -> tuple[bytes, bytes]:
-    """The frame that answers a pull with code 0, 19, 20 or 21 (wire.md §6.2): what precedes the records, and they.
+    """Return the reply to a pull with code 0, 19, 20 or 21 (wire.md §6.2): the bytes before the records, and these.
 
     Args:
-        opaque: the request's.
+        opaque: opaque of the request.
         code: response code.
         remark: name of the store's status.
-        next_begin_offset: where to pull next.
+        next_begin_offset: queue offset of the next pull.
         min_offset: the queue's first offset.
-        max_offset: the offset the queue's next message will get.
-        suggest_which_broker_id: which replica to ask next time.
+        max_offset: the offset of the queue's next message.
+        suggest_which_broker_id: id of the replica for the next pull.
         group_sys_flag: the group's flags.
         topic_sys_flag: the topic's flags.
         records: the records.
@@ -416,13 +416,13 @@ def pull_reply(
 
 # JSON text as Java writes it
 
-# Where its writer differs from orjson: capital hex digits, and some characters it escapes.
+# Differences of Java's writer from orjson: capital hex digits, and some more escaped characters.
 _CONTROL = re.compile(rb"\\u00(?:0[b-f]|1[a-f])")
 _ESCAPED = re.compile(rb"\\\\|\\u00[01][0-9a-f]|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 
 
 def java_json(value: str | dict[str, str]) -> bytes:
-    """A text, or an object of texts, as Java's JSON writer puts it (wire.md §1.2)."""
+    """Return a text, or an object of texts, as Java's JSON writer writes it (wire.md §1.2)."""
     try:
         text = orjson.dumps(value)
     except TypeError:

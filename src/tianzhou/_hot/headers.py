@@ -1,7 +1,7 @@
-"""The command, and the headers of the kinds that carry the load, as structs the JSON decoder fills itself.
+"""The command, and the headers of the hot kinds, as structs that the JSON decoder fills itself.
 
-They refuse fields they do not know, so that nothing a peer sent is lost on the fast way: such a request goes to the
-general codec and keeps its text fields.
+The structs reject unknown fields, so that the fast path loses no field of a peer: the general codec decodes such a
+request and keeps its text fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 """Bit of `flag`: the sender wants no response."""
 VERSION = 479
-"""The version we announce: V5_3_3 (wire.md §1.6)."""
+"""The version that this implementation announces: V5_3_3 (wire.md §1.6)."""
 LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY",
     "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
@@ -28,7 +28,7 @@ PYTHON = LANGUAGE_CODES["PYTHON"]
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-# The two spellings every client uses. Java takes any other text for false: the general codec sees to that.
+# The two spellings that every client uses. Java reads any other text as false; the general codec handles that.
 Switch = Literal["true", "false"]
 
 
@@ -37,7 +37,7 @@ class Command(msgspec.Struct, gc=False):
 
     Attributes:
         code: request code, or response code.
-        opaque: what a response is matched to its request by.
+        opaque: id that matches a response to its request.
         flag: `FLAG_RESPONSE`, `FLAG_ONEWAY`.
         language: the sender's language, see `LanguageCode`.
         version: the sender's version ordinal.
@@ -46,7 +46,7 @@ class Command(msgspec.Struct, gc=False):
         body: the body, empty when there is none.
         serialize_type: 0 for a JSON header, 1 for a binary one.
         header: the header fields already parsed, for the kinds the hot path knows; else None.
-        signed: with `header`, what a signature among the fields is over, as far as it is not the body
+        signed: with `header`, the signed content of the fields, without the body
             (wire.md §11.1); empty when there is none.
     """
 
@@ -75,11 +75,11 @@ class Command(msgspec.Struct, gc=False):
     def reply(
         self, code: int, remark: str | None = None, fields: dict[str, str] | None = None, body: bytes | memoryview = b""
     ) -> Command:
-        """The response to this request.
+        """Return the response to this request.
 
-        It keeps the opaque and nothing else: like Apache 5.x we answer in the server's own serialize type,
-        JSON, whatever the request used (wire.md §1.5). Its language is ours: every client that reads the name
-        knows PYTHON or takes it for "unknown", and none of them acts on it (wire.md §1.7).
+        The response keeps only the opaque. Like Apache 5.x, it uses the server's own serialize type, JSON, whatever the
+        request used (wire.md §1.5). Its language is PYTHON: every client that reads the name accepts it or reads it as
+        "unknown", and no client acts on it (wire.md §1.7).
 
         Args:
             code: response code.
@@ -91,9 +91,9 @@ class Command(msgspec.Struct, gc=False):
 
 
 class _Common(msgspec.Struct, kw_only=True):
-    """Fields any hot request may carry (wire.md §1.14); attribute `x_text` is the boolean `x` as sent.
+    """Fields that any hot request may carry (wire.md §1.14); attribute `x_text` is the boolean `x` as sent.
 
-    UNSET stands for absent here, because the decoder would take the text "null" for None.
+    UNSET means an absent field here, because the decoder would read the text "null" as None.
     """
 
     ns: str | None = None
@@ -108,7 +108,7 @@ class _Common(msgspec.Struct, kw_only=True):
     nsd = property(lambda self: _optional(self.nsd_text))
     """Whether resource names already carry the namespace."""
     oway = property(lambda self: _optional(self.oway_text))
-    """Hint of broker-internal calls that no answer is wanted."""
+    """Hint of broker-internal calls that the sender wants no reply."""
     lo = property(lambda self: _optional(self.lo_text))
     """Whether the queue is a logical one, of a static topic."""
 
@@ -231,5 +231,5 @@ class PullReplyHeader(msgspec.Struct, kw_only=True, rename="camel", forbid_unkno
 
 
 def header_fields(header: msgspec.Struct) -> dict[str, str]:
-    """A hot header as the text fields it came from, by wire name; fields at None are left out."""
+    """Return a hot header's original text fields by wire name; fields at None are left out."""
     return {name: str(value) for name, value in msgspec.to_builtins(header).items() if value is not None}

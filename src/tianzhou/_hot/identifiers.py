@@ -1,4 +1,4 @@
-"""What tells apart the requests of a connection, and the messages of a client process (wire.md §1.5, §4.7)."""
+"""Identifiers of a connection's requests, and of a client process's messages (wire.md §1.5, §4.7)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ UNBOUNDED: Final = 2**62
 
 
 class OpaqueCounter:
-    """Correlation ids of one process' requests: from 0, wrapping as int32 (wire.md §1.5); and how many await replies.
+    """Counter of one process's opaques, from 0, wrapping as int32 (wire.md §1.5), and of its in-flight requests.
 
     Args:
-        first: the first id.
+        first: the first opaque.
 
     Attributes:
-        in_flight: requests that await replies.
-        most: maximum of them.
+        in_flight: number of requests that await replies.
+        most: maximum of `in_flight`.
     """
 
     __slots__ = ("_next", "in_flight", "most")
@@ -29,14 +29,14 @@ class OpaqueCounter:
         self.most = UNBOUNDED
 
     def next(self) -> int:
-        """A value unused for the last 2^32 calls."""
+        """Return a value unused for the last 2^32 calls."""
         value = self._next
         self._next = value + 1 if value < _INT32_MAX else _INT32_MIN
         return value
 
 
 def local_month(now_ms: int) -> tuple[int, int]:
-    """Start and end, in ms, of the local calendar month that contains `now_ms`."""
+    """Return start and end, in ms, of the local calendar month that contains `now_ms`."""
     here = datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone()
     # Wall-clock arithmetic without offset, then back: the offset may change within the month.
     first = here.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
@@ -45,7 +45,10 @@ def local_month(now_ms: int) -> tuple[int, int]:
 
 
 class UniqueIdGenerator:
-    """Makes the unique keys a client process gives to its messages (wire.md §4.7).
+    """Generator of unique keys for a client process's messages (wire.md §4.7).
+
+    A key is upper-case hex of address, process id, a per-process number, milliseconds since the start of the local
+    month, and a counter that wraps at 65,536. One generator belongs to one event loop.
 
     An id is upper-case hex of address, process id, a per-process number, milliseconds since the local month
     began, and a counter that wraps at 65,536. One generator belongs to one event loop.
@@ -66,9 +69,9 @@ class UniqueIdGenerator:
         self._counter = -1
 
     def next(self, now_ms: int) -> str:
-        """The next id; `now_ms` is milliseconds since the epoch."""
+        """Return the next key; `now_ms` is milliseconds since the epoch."""
         if now_ms != self._head_ms:
-            # Busy producers make hundreds of ids in a millisecond; all of them but the first share this.
+            # Busy producers make hundreds of keys in a millisecond; all of them but the first share this head.
             self._head_ms = now_ms
             if now_ms >= self._month_end:
                 self._month_start, self._month_end = local_month(now_ms)

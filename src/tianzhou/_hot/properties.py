@@ -1,4 +1,4 @@
-"""Properties of a plain message to be stored: its unique key, keys, tag and whether the sender waits."""
+"""Properties of a plain message to store: its unique key, keys, tag, and whether the sender waits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PAIR_END = 2
 
 
 class PropertyReader:
-    """Reads the property texts of plain messages (wire.md §4.3).
+    """Reader of the property texts of plain messages (wire.md §4.3).
 
     Args:
         special: names of properties that no plain message has.
-        tail: pairs that are stored behind those of every message.
-        tags_code: code of a tag.
+        tail: property pairs that are stored after those of every message.
+        tags_code: returns the code of a tag.
     """
 
     __slots__ = ("_special", "_tags_code", "_tail")
@@ -30,16 +30,16 @@ class PropertyReader:
     def record(
         self, header: Any, body: bytes | memoryview, host: bytes, port: int, flags: int
     ) -> tuple[NewRecord, bool] | None:
-        """Record of a send, and whether the sender wants to wait for the disk; None when the message is not plain.
+        """Return the record of a send, and whether the sender waits for the disk; None when the message is not plain.
 
-        A plain message has a unique key, none of the special properties, and a property string that is well formed.
+        A plain message has a unique key, none of the special properties, and a well-formed property string.
 
         Args:
-            header: the request's, `SendHeader` or `SendHeaderV2`.
-            body: the message's.
+            header: header of the request, `SendHeader` or `SendHeaderV2`.
+            body: body of the message.
             host: the sender's address.
-            port: and port.
-            flags: added to the system flags.
+            port: the sender's port.
+            flags: system flags to add.
         """
         if header.batch_text == "true" or header.sys_flag & INNER_BATCH_BITS or not body:
             return None

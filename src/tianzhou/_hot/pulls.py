@@ -1,6 +1,6 @@
-"""Pulls that go on where those before them ended, answered without making commands of them: the pure twin.
+"""Consecutive pulls, answered without making commands of them: the pure twin.
 
-docs/adr/0022-runs.md says what a run of pulls is.
+docs/adr/0022-runs.md defines a run of pulls.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _RARE: Final = (
 )  # fmt: skip
 _NOT_SET: Final = (None, UNSET)
 PullAccounts: TypeAlias = Callable[[str, str, str], HmacStart | None]
-"""The state of an HMAC with the secret of an account that may make a pull: by access key, topic and group."""
+"""Returns the HMAC state with the secret of an account that may make a pull, by access key, topic and group."""
 
 
 def pull_key(header: Any) -> bytes:
-    """What pulls of one consumer and queue have in common: all that decides about the answer but its offsets.
+    """Return the key of consecutive pulls: all header fields that decide the answer, except the offsets.
 
     Args:
-        header: of a pull.
+        header: header of a pull.
     """
     numbers = _NUMBERS.pack(
         header.queue_id, header.max_msg_nums, header.sys_flag, header.sub_version, header.suspend_timeout_millis
@@ -45,18 +45,18 @@ def pull_key(header: Any) -> bytes:
 def scan_pull(
     buffer: bytes | bytearray | memoryview, start: int, end: int, most_frame: int
 ) -> tuple[int, bytes, int, int, int] | None:
-    """A pull at the front of `buffer[start:end]`.
+    """Return the pull at the front of `buffer[start:end]`.
 
     Args:
-        buffer: what was read.
-        start: where its first frame begins.
-        end: where it ends.
+        buffer: bytes of a read.
+        start: start of the first frame.
+        end: end of the bytes.
         most_frame: maximum bytes of a frame.
 
     Returns:
-        Where the frame ends, what the pull has in common with others (`pull_key`), its opaque, and the offsets that it
-        reads from and commits. None when there is no whole frame, or none of a pull (code 11, by JSON, without a body)
-        as clients spell them: in ASCII without escapes, for themselves, with a reply.
+        The end of the frame, the pull's key (`pull_key`), its opaque, and the offsets that it reads from and commits.
+        None without a whole frame, or when the frame is not an ordinary pull: code 11, a JSON header in ASCII without
+        escapes, no body, not one-way, read for the sender itself.
     """
     found = _scan(buffer, start, end, most_frame)
     if found is None:
@@ -69,7 +69,7 @@ def scan_pull(
 def _scan(
     buffer: bytes | bytearray | memoryview, start: int, end: int, most_frame: int
 ) -> tuple[int, Any, bytes] | None:
-    """Where the frame of a pull ends, its header decoded, and as it is."""
+    """Return the end of a pull's frame, its decoded header, and the header's bytes; None if it is no ordinary pull."""
     if end - start < frames._PEEK_SIZE:
         return None
     length, word, first, second = frames._peek(buffer, start)
@@ -90,19 +90,19 @@ def _scan(
 
 
 class ReadyStretch:
-    """Part of a queue whose units and records were found in memory by one of several reads that follow each other.
+    """A stretch of a queue whose units and records one of several consecutive reads has found in memory.
 
     Args:
         log: the commit log.
         queue: the queue.
-        segment: the file that has the units.
+        segment: the file with the units.
         begin: first queue offset.
-        end: the one behind the last.
-        until: monotonic time up to which it is taken to be in memory, seconds.
-        looked_at: units that a read may look at.
-        limits: of a read.
-        prove: what units from a queue offset on have to prove, by that offset and themselves, where they or their
-            records may have been changed on the disk; None has such reads made elsewhere.
+        end: queue offset after the last unit.
+        until: monotonic time until which the stretch counts as in memory, seconds.
+        looked_at: maximum units that a read checks.
+        limits: limits of a read.
+        prove: returns the proof for units from a queue offset on that may have been changed on the disk, as may their
+            records; None leaves such reads to the ordinary path.
     """
 
     __slots__ = ("_log", "_prove", "begin", "end", "limits", "looked_at", "queue", "segment", "until")
@@ -125,18 +125,18 @@ class ReadyStretch:
     def read(
         self, offset: int, most: int, tag_codes: frozenset[int] | None, now: float
     ) -> tuple[bytes, int, int, int, int, bool] | None:
-        """Records of the queue from an offset on, as any read has them.
+        """Return records of the queue from an offset on, as an ordinary read returns them.
 
         Args:
-            offset: the first queue offset.
-            most: how many messages are wanted.
-            tag_codes: only records with one of these; None for all.
+            offset: first queue offset.
+            most: maximum number of messages.
+            tag_codes: only records with one of these tags codes; None for all.
             now: monotonic time, seconds.
 
         Returns:
-            The records one behind the other, how many they are, the offset to go on at, the queue's smallest offset and
-            its next one, and whether the last of them has left the memory (store.md §14.1). None where anything has
-            to be looked at beside them.
+            The contiguous records, their number, the offset of the next read, the queue's smallest offset, its next
+            offset, and whether the last record has left the memory (store.md §14.1). None when the read needs the
+            ordinary path.
         """
         log, queue = self._log, self.queue
         if now >= self.until or log.damaged:
@@ -160,24 +160,24 @@ class ReadyStretch:
 
 
 class PullCursor:
-    """The pulls of one consumer from one queue: what was decided about them, and what the last of them found.
+    """The pulls of one consumer from one queue: the decisions about them, and the findings of the last pull.
 
     Attributes:
         name: the consumer group.
-        topic_name: of the queue.
+        topic_name: topic of the queue.
         queue_id: the queue.
-        most: how many messages a pull wants.
-        tag_codes: which of them; None for all.
+        most: maximum messages of a pull.
+        tag_codes: tags codes of the wanted messages; None for all.
         commits: whether the pulls commit offsets.
         group: the group's configuration.
         topic: the topic's configuration.
-        subscription: what the group subscribes, as its heartbeats have said it; None when the pulls bring their own.
-        ready: what is in memory of the queue; None when that has to be looked at.
-        notes: by topic, the subscriptions that the group's pulls brought.
-        note: the one in it of pulls like these; None where it is not noted.
+        subscription: the group's subscription from its heartbeats; None when the pulls carry their own.
+        ready: the stretch of the queue in memory; None when the next pull must check it.
+        notes: by topic, the subscriptions that the group's pulls carried.
+        note: the subscription of these pulls in `notes`; None where it is not noted.
         reached: by queue, the offset that the group's pulls have reached; None where it is not noted.
         counts: messages, bytes and calls that the group got from the topic; raised with every pull.
-        queue_counts: the same of the queue.
+        queue_counts: the same for the queue.
     """
 
     __slots__ = (
@@ -203,7 +203,7 @@ class PullCursor:
         self.forget()
 
     def forget(self) -> None:
-        """Have the next pull looked at again."""
+        """Drop the findings, so that the next pull takes the ordinary path."""
         self.ready: ReadyStretch | None = None
         self.notes: dict[str, Any] | None = None
         self.note: Any = None
@@ -220,24 +220,24 @@ class PullCursor:
         counts: list[int],
         queue_counts: list[int],
     ) -> None:
-        """Take down what a look has found, for the pulls that go on from there; see the attributes."""
+        """Store the findings of a pull for the consecutive pulls; see the attributes."""
         self.ready, self.notes, self.note, self.reached = ready, notes, note, reached
         self.counts, self.queue_counts = counts, queue_counts
 
 
 class PullRun:
-    """Answers the pulls at the front of what was read from a connection that go on where those before them ended.
+    """Answers the consecutive pulls at the front of a connection's read.
 
     Args:
         groups: configurations by group.
         topics: configurations by topic.
-        consumers: by group, what its members' heartbeats have said.
-        resets: offsets that were set for groups and wait for a pull; while there are any, nothing is answered.
-        broadcasting: message model of groups each of whose members has offsets of its own.
-        commit: notes an offset that a pull commits; false when it does not.
+        consumers: by group, the members' data from their heartbeats.
+        resets: offset resets of groups that a pull has to apply; while there are any, no pull is answered here.
+        broadcasting: message model of groups whose members have offsets of their own.
+        commit: notes the offset that a pull commits; returns False when it does not.
 
     Attributes:
-        cursors: by what their pulls have in common (`pull_key`).
+        cursors: pull cursors by `pull_key`.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class PullRun:
         self.cursors: dict[bytes, PullCursor] = {}
 
     def holds(self, cursor: PullCursor) -> bool:
-        """Whether what was decided about a cursor's pulls would be decided again."""
+        """Whether the decisions about a cursor's pulls are still valid."""
         name = cursor.name
         if self._groups.get(name) is not cursor.group or self._topics.get(cursor.topic_name) is not cursor.topic:
             return False
@@ -280,20 +280,20 @@ class PullRun:
         """Answer pulls at the front of `buffer[start:end]`.
 
         Args:
-            buffer: what was read.
-            start: where its first frame begins.
-            end: where it ends.
+            buffer: bytes of a read.
+            start: start of the first frame.
+            end: end of the bytes.
             most_frame: maximum bytes of a frame.
-            most_bytes: no more pulls are answered once they have brought so much.
+            most_bytes: bytes of records after which no further pull is answered.
             now: monotonic time, seconds.
             reads_slaves: whether consumers are sent to other brokers (broker.md §9.5).
-            replies: gets the replies, in one part or several.
-            accounts: which accounts may pull; None answers everybody.
+            replies: receives the replies, in one part or several.
+            accounts: returns the HMAC state of an account that may pull; None answers every peer.
 
         Returns:
-            Where the first frame begins that was left, how many pulls were answered and how many bytes they brought,
-            and, when the first that was left is a pull, what `scan_pull` says of it; None, too, when its account is not
-            known to be allowed, or has not signed it.
+            The start of the first frame left, the number of answered pulls, and their bytes of records. The fourth
+            value is `scan_pull`'s result when the first frame left is a pull. It is None when the pull is not signed by
+            an account that is known to be allowed.
         """
         served = size = 0
         found = None

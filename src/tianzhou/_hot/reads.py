@@ -1,8 +1,8 @@
-"""From a read of a connection to the fast path that serves it, and from its replies to the transport: the pure twin.
+"""The path from a connection's read to its fast path, and from the replies to the transport: the pure twin.
 
-This is what nearly every read of a server is: whole frames, all of them served as a run at once; and nearly every read
-of a producer: replies to its sends. Anything else (a half frame, commands, a peer or a turn of the loop that has had
-enough) is left to `ReadPath._take_read` of the connection.
+It serves nearly every read of a server: whole frames that one run serves at once. It also serves nearly every read of a
+producer: replies to its sends. Every other read (a half frame, commands, a peer or a loop turn at its limit) is left to
+the connection's `ReadPath._take_read`.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from tianzhou._hot.frames import request_code
 from tianzhou._hot.identifiers import OpaqueCounter
 
 READ_SIZE: Final = 65_536
-"""Bytes that are taken from a connection at once while memory is not short."""
+"""Bytes of one read from a connection while memory is not short."""
 
 
 class SharedReads:
-    """What the connections of a group share of their reads.
+    """The state of reads that all connections of a group share.
 
     Attributes:
-        budget: says by `read_size` how many bytes are read at once.
-        busy_poll: notes requests, see `tianzhou.remoting.busy_poll`; None does not.
-        fast_paths: functions that serve several requests at the front of a read by one call, by request code of the
+        budget: its `read_size` is the number of bytes of one read.
+        busy_poll: notes requests, see `tianzhou.remoting.busy_poll`; None notes none.
+        fast_paths: functions that serve several requests at the front of a read in one call, by request code of the
             first, see `remoting.connection.FastPath`.
-        monotonic: seconds of a clock that only goes forward.
-        opaques: numbers of requests, and how many of them wait for replies.
-        next_mark: time from which on a read is marked in its turn of the loop.
-        scratch: what all of them read into.
-        turn_full: what is read in this turn of the loop is left to later ones.
-        unread_full: no further replies are made until some of those that wait are read.
-        window: the part of `scratch` that a read fills while nothing is in front of it.
+        monotonic: monotonic time, seconds.
+        opaques: counter of opaques and of in-flight requests.
+        next_mark: time from which a read is marked in its loop turn.
+        scratch: shared read buffer.
+        turn_full: whether requests read in this loop turn wait for later turns.
+        unread_full: whether no further reply may be made until peers read some of the unread ones.
+        window: the part of `scratch` that a read fills without a half frame before it.
     """
 
     __slots__ = (
@@ -54,17 +54,17 @@ class SharedReads:
 
 
 class ReadPath:
-    """What a connection does with a read.
+    """The handling of a connection's reads.
 
     Attributes:
-        closed: nothing more is served, or sent.
-        last_read: when something was last read, seconds of the group's clock.
-        last_write: when something was last written.
-        silent_since: since when no whole request has come; `inf` when one has.
+        closed: whether the connection serves and sends no more.
+        last_read: time of the last read, seconds of the group's clock.
+        last_write: time of the last write.
+        silent_since: time since when no whole request has arrived; `inf` when one has.
     """
 
-    # _awaited: our own requests that wait for replies. _backlog: requests that wait for a later turn. _reserved: bytes
-    # of a half frame, which the next read is put behind.
+    # _awaited: outgoing requests that wait for replies. _backlog: requests that wait for a later turn. _reserved: bytes
+    # of a half frame that precedes the next read.
     __slots__ = (
         "_awaited", "_backlog", "_group", "_reserved", "_transport", "closed", "last_read", "last_write",
         "silent_since",
@@ -81,10 +81,10 @@ class ReadPath:
     silent_since: float
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the transport puts the next bytes.
+        """Return the buffer for the transport's next bytes.
 
         Args:
-            sizehint: the transport's wish, -1 for none; not looked at.
+            sizehint: the transport's wish, -1 for none; ignored.
         """
         group = self._group
         if self._reserved or group.turn_full or group.budget.read_size != READ_SIZE:
@@ -93,10 +93,10 @@ class ReadPath:
         return window
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Serve what has arrived.
+        """Serve the received bytes.
 
         Args:
-            nbytes: how many bytes of what `get_buffer` gave were filled.
+            nbytes: number of bytes written into the buffer of `get_buffer`.
         """
         group, written = self._group, self.last_write
         self.last_read = now = group.monotonic()
@@ -140,21 +140,21 @@ class ReadPath:
             group.busy_poll.requested(self, now - written if self.last_write > written else inf)
 
     def _room(self) -> memoryview:
-        """Where the next bytes go when that is not the group's window."""
+        """Return the buffer for the next bytes when it is not the group's window."""
         raise NotImplementedError
 
     def _take_read(self, nbytes: int, written: float, after: int | None, replies: list[bytes] | None) -> None:
-        """Serve what has arrived, whatever it is.
+        """Serve the received bytes of any kind.
 
         Args:
-            nbytes: how many bytes have arrived.
-            written: when something was last written before.
-            after: behind the frames at the front that a run has served, or that were replies to sends; None when
+            nbytes: number of received bytes.
+            written: time of the last write before this read.
+            after: end of the frames at the front that a run has served, or that were replies to sends; None when
                 neither was tried.
-            replies: to a run's.
+            replies: replies of the run.
         """
         raise NotImplementedError
 
     def _write(self, pieces: list[bytes], size: int) -> None:
-        """Write several replies, or a large one, of so many bytes together."""
+        """Write several replies, or a large one, of `size` bytes together."""
         raise NotImplementedError

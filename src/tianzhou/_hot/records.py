@@ -1,4 +1,4 @@
-"""Records into a mapped segment and out of it: the pure twin of the compiled functions (store.md §3.2)."""
+"""Records written into a mapped segment and read from it: the pure twin of the compiled functions (store.md §3.2)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 UNIT: Final = struct.Struct(">qiq")
 """A unit of a consume queue: commit-log offset, record size, tags code (store.md §5.1)."""
 EXTENSION_ADDRESS: Final = -(1 << 31) - 1
-"""Tags codes up to here are addresses in extension files, by which nobody can filter here (store.md §5.5)."""
+"""Tags codes up to this one are addresses in extension files, which pass every tag filter here (store.md §5.5)."""
 HOLE: Final = 0x7FFFFFFF7FFFFFFF
-"""Tags code of a unit that keeps the place of a lost record (`tianzhou.store.log.holes`)."""
+"""Tags code of a unit in the place of a lost record (`tianzhou.store.log.holes`)."""
 BLOCK_BITS: Final = 20
 GRAIN_BITS: Final = 6
-"""Bits of a log offset inside a block of `Proof.checked`, and inside what one of its bits is for."""
+"""Number of low bits of a log offset within a block of `Proof.checked`, and within the part that one bit covers."""
 _BLANK_SIZE: Final = 0x7FFFFFFF
 _PROVED: Final = fields_at("body_crc", "queue_id", "queue_offset", "sys_flag")
 
 # A layout compiled for the lengths of body, topic and properties writes a whole record in one call. Producers
-# send few shapes; beyond the limit the pieces are written one by one.
+# send few different lengths. Beyond the limit, the pieces are written one by one.
 _SHAPES: Final[dict[tuple[int, int, int], struct.Struct]] = {}
 _MAX_SHAPES: Final = 2048
 _MAX_SHAPED_BODY: Final = 16_384
@@ -51,11 +51,11 @@ _HEADS: Final = {
     (born, store): struct.Struct(head_format(born, store, whole_store_address=True))
     for born in (4, 16) for store in (4, 16)
 }  # fmt: skip
-# Inner batches, halves and what was rolled back: they count for several messages, or for none.
+# Inner batches, half messages and rolled-back messages count as several messages or as none.
 _NOT_COUNTED: Final = PREPARED | INNER_BATCH
 
 Result = Any
-"""The store's answer to a put: status, place in the log, queue offset, time, end in the log, as its first fields."""
+"""The store's answer to a put. Its first fields are status, log offset, queue offset, time, and end in the log."""
 
 
 def put_record(
@@ -75,8 +75,8 @@ def put_record(
 
     Args:
         target: the segment.
-        position: where the record begins in it.
-        size: of the whole record.
+        position: start of the record in it.
+        size: bytes of the whole record.
         physical_offset: field 7 of store.md §3.2.
         magic: signed magic number of the record version.
         topic_field: length (1 or 2 bytes by version) and topic.
@@ -152,21 +152,21 @@ def put_record(
 def put_plain(
     log: LogCursor, queue: QueueCursor, record: NewRecord, stored: int, pending: deque[Pending], done: Result
 ) -> Result | None:
-    """Store a plain message: write its record where the log ends, and add what dispatch has to know.
+    """Store a plain message: write its record at the end of the log, and add an item for dispatch.
 
-    Plain is a message of a queue that counts it, with an IPv4 sender and room for it in what is prepared of the
-    segment, that is stored as it came.
+    A message is plain when its queue counts it, its sender has an IPv4 address, it fits the prepared part of the
+    segment, and it is stored unchanged.
 
     Args:
-        log: where the log ends; moved.
+        log: end of the log; advanced.
         queue: the message's queue, whose next offset it gets.
         record: the message.
-        stored: the store's time, ms.
-        pending: gets what is to be dispatched.
-        done: the store's answer to a put that went well, to be copied.
+        stored: store time, ms.
+        pending: receives the item to dispatch.
+        done: template of the store's answer to a successful put.
 
     Returns:
-        That answer, with places and time; None when the message is not plain, and nothing was done.
+        The answer with offsets and time; None, without any effect, when the message is not plain.
     """
     body, properties, sys_flag = record.body, record.properties, record.sys_flag
     if sys_flag & _NOT_COUNTED or queue.delayed or log.appends_crc or len(record.born_host) != 4 or 0 in properties:
@@ -223,47 +223,47 @@ def put_batch(
     pending: deque[Pending],
     done: Result,
 ) -> Result | None:
-    """Store a plain batch as it came: a record for each of its messages, all in one segment.
+    """Store a plain batch unchanged: one record for each message, all in one segment.
 
-    This twin leaves all of them to the store, which takes them apart.
+    This twin stores none: it leaves all batches to the store, which splits them.
 
     Args:
-        log: where the log ends; moved.
+        log: end of the log; advanced.
         queue: the messages' queue, whose next offsets they get.
-        record: what they have in common; its properties are added behind those of each.
-        batch: the messages, as they travel (wire.md §4.5).
-        most: bytes that their bodies may have together.
-        stored: the store's time, ms.
-        pending: gets what is to be dispatched.
-        done: the store's answer to a put that went well, to be copied.
+        record: their common fields; its properties are appended to those of each message.
+        batch: the messages in wire format (wire.md §4.5).
+        most: maximum bytes of their bodies together.
+        stored: store time, ms.
+        pending: receives the items to dispatch.
+        done: template of the store's answer to a successful put.
 
     Returns:
-        That answer, with places and time; None when a message is not plain, and nothing was done.
+        The answer with offsets and time; None, without any effect, when a message is not plain.
     """
     return None
 
 
 BY_HAND: Final = 32
-"""Records that the dispatcher does itself when `fill` stops at one that is not ordinary."""
+"""Number of records that the dispatcher dispatches itself when `fill` stops at one that is not ordinary."""
 
 
 def fill(
     pending: deque[Pending], dirty: list[Any], indexed: bool, newest: IndexCursor | None, limit: int | None, most: int
 ) -> tuple[int, int, int]:
-    """Give the oldest pending records their queue units and index entries, as long as they are ordinary ones.
+    """Write queue units and index entries of the oldest pending records, up to the first that is not ordinary.
 
-    This twin leaves all of them to the dispatcher, which knows how to.
+    This twin dispatches none: it leaves all records to the dispatcher.
 
     Args:
-        pending: records, oldest first; what is done is taken from it.
-        dirty: gets the queues that were not dirty before.
-        indexed: there is an index.
-        newest: the index file that takes new entries; None when there is none yet.
-        limit: records that end behind this log offset wait; None when nothing has to.
-        most: at most so many.
+        pending: records, oldest first; dispatched ones are removed.
+        dirty: receives the queues that were not dirty before.
+        indexed: whether there is an index.
+        newest: the index file for new entries; None when there is none yet.
+        limit: log offset; records that end after it wait. None dispatches all.
+        most: maximum number of records.
 
     Returns:
-        How many were done, where the last of them ends, and its store time.
+        The number of dispatched records, the end of the last one in the log, and its store time.
     """
     return 0, 0, 0
 
@@ -273,24 +273,24 @@ class Mapped(Protocol):
 
     @property
     def start(self) -> int:
-        """Offset of its first byte."""
+        """Log offset of its first byte."""
         ...
 
     @property
     def view(self) -> memoryview:
-        """All its bytes."""
+        """All bytes of the segment."""
         ...
 
 
 class GatherLimits(NamedTuple):
-    """When a read is full (store.md §14.1): how many messages and bytes, near the log's end and farther back.
+    """Limits of a read (store.md §14.1): messages and bytes, near the log's end and farther back.
 
     Attributes:
-        memory_bound: bytes before the log's end that count as held in memory.
-        count_in_memory: most messages while their records are.
-        bytes_in_memory: most bytes.
-        count_on_disk: most messages once they are not.
-        bytes_on_disk: most bytes.
+        memory_bound: bytes before the log's end that count as in memory.
+        count_in_memory: maximum messages while their records are in memory.
+        bytes_in_memory: maximum bytes while the records are in memory.
+        count_on_disk: maximum messages otherwise.
+        bytes_on_disk: maximum bytes otherwise.
     """
 
     memory_bound: int
@@ -301,15 +301,15 @@ class GatherLimits(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """What units and records have to prove that may have been changed on the disk.
+    """Expected values for units and records that may have been changed on the disk.
 
     Attributes:
-        topic_field: length and topic as stored in the queue's records; empty when they are those of other queues.
-        queue_id: of the queue.
-        queue_offset: of the first unit.
-        trusted_from: records from this log offset on need no CRC.
-        checked: the bits of a block of 1 MiB of the log, by its number: one for each 64 bytes, set once the record that
-            begins there was found whole.
+        topic_field: length and topic as stored in the queue's records; empty when records of other queues are expected.
+        queue_id: the queue.
+        queue_offset: queue offset of the first unit.
+        trusted_from: log offset; records from it on need no CRC check.
+        checked: bits of a 1 MiB block of the log, by block number: one bit for each 64 bytes, set once the record that
+            begins there has passed the check.
     """
 
     topic_field: bytes
@@ -320,15 +320,15 @@ class Proof(NamedTuple):
 
 
 def is_sound(view: memoryview, at: int, size: int, physical: int, queue_offset: int, proof: Proof) -> bool:
-    """Whether the record of a size at a place of a segment is the one of a queue offset, and whole.
+    """Whether the record at a position of a segment belongs to a queue offset, and is intact.
 
     Args:
         view: the segment.
-        at: where in it the record begins; size, magic number and place of its head are right.
-        size: of the record.
-        physical: where it begins in the log.
-        queue_offset: what it has to say.
-        proof: what else.
+        at: start of the record in it; size, magic number and log offset in its head are correct.
+        size: bytes of the record.
+        physical: log offset of the record.
+        queue_offset: expected queue offset.
+        proof: the other expected values.
     """
     topic_field, queue_id, _, trusted_from, checked = proof
     if size < OVERHEAD:
@@ -373,22 +373,22 @@ def gather(  # noqa: C901 - one pass over the units: no call that can be avoided
     limits: GatherLimits,
     proof: Proof | None = None,
 ) -> tuple[bytes, int, int, int, bool]:
-    """The records that queue units point to, until a limit is reached; the first one is never too much.
+    """Return the records that queue units point to, until a limit is reached. The first record may exceed the limits.
 
     Args:
         units: 20-byte units.
-        segments: the commit log's, without gaps between them.
-        segment_size: bytes of each.
+        segments: the commit log's segments, without gaps.
+        segment_size: bytes of a segment.
         log_end: end of the log.
         tag_codes: only units with one of these codes; None for all.
-        accept: only records for which it holds, up to one for which it gives None; None for all.
-        limits: when to stop.
-        proof: what has to be proved of each record; None when this process wrote all of them.
+        accept: checks a record; false skips it, None ends the read before it. Without `accept` all records pass.
+        limits: limits of the read.
+        proof: expected values of each record; None when this process wrote all of them.
 
     Returns:
-        The records one behind the other, how many they are, the number of units passed, the offset of the last
-        record, and whether a unit pointed to a record that is gone before any was found. Behind what was found, a unit
-        that leads elsewhere ends the read; with a proof any does, and is the last one passed when nothing was found.
+        The contiguous records, their number, the number of units passed, the log offset of the last record, and whether
+        a unit pointed to a lost record before the first record was found. After a found record, a unit without its
+        record ends the read. With a proof, any such unit ends the read; it counts as passed if no record was found.
     """
     parts: list[memoryview] = []
     keep = parts.append
@@ -427,9 +427,9 @@ def gather(  # noqa: C901 - one pass over the units: no call that can be avoided
             if leads and proof is not None:
                 leads = is_sound(view, at, size, physical, proof.queue_offset + scanned - 1, proof)
         if not leads:
-            # It expired, or unit or record was changed on the disk: who reads could not tell where the next one begins.
+            # The record expired, or unit or record was changed on the disk. A reader could not find the next record.
             if parts:
-                scanned -= 1  # the next read begins with it, and finds out what became of it
+                scanned -= 1  # the next read begins with this unit and reports the loss
                 break
             gone = True
             if proof is not None:

@@ -1,4 +1,4 @@
-"""Runs of ordinary records out of a segment, and what queues get of them: the pure twins (store.md §3.5)."""
+"""Runs of ordinary records read from a segment, and their queue units: the pure twins (store.md §3.5)."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _HEAD: Final = fields_at(
 def next_run(
     view: memoryview, position: int, base: int, stop: int, most: int, check_crc: bool
 ) -> tuple[list[Row], int, int]:
-    """The ordinary records from a place on, up to the first that is not.
+    """Return the ordinary records from a position on, up to the first that is not ordinary.
 
-    Ordinary is an intact record of version 1 with IPv4 hosts and without zeros in topic and properties.
+    An ordinary record is an intact record of version 1 with IPv4 hosts and without zeros in topic and properties.
 
     Args:
         view: the segment.
-        position: where in it a record may begin.
+        position: start of the first record in it.
         base: the segment's start offset.
-        stop: records that begin at or behind this position are left.
-        most: and more than so many.
-        check_crc: compare bodies with their CRCs.
+        stop: position; records that begin at or after it are left.
+        most: maximum number of records.
+        check_crc: whether to compare bodies with their CRCs.
 
     Returns:
-        The records, the position behind them, and the newest store time of them, ms.
+        The records, the position after them, and the newest store time of them, ms.
     """
     rows: list[Row] = []
     add, unpack = rows.append, _HEAD.unpack_from
@@ -88,20 +88,20 @@ def next_run(
 def take_rows(
     rows: list[Row], at: int, table: dict[str, dict[int, Any]], pending: deque[Pending], tags_code: Callable[[str], int]
 ) -> int:
-    """Let the queues of a copied log's records have them, up to the first record that is not plain.
+    """Add a copied log's records to their queues, up to the first record that is not plain.
 
-    Plain is one of an ordinary queue that is there, with an offset that a queue can have, neither of a transaction nor
-    an inner batch, whose properties say everything once.
+    A record is plain when its queue exists and is an ordinary one, its queue offset is valid, it belongs neither to a
+    transaction nor to an inner batch, and no property occurs twice.
 
     Args:
         rows: the records.
-        at: which to begin with.
+        at: index of the first record in `rows`.
         table: queues by topic and number.
-        pending: gets what is to be dispatched.
-        tags_code: of a tag.
+        pending: receives the items to dispatch.
+        tags_code: returns the code of a tag.
 
     Returns:
-        Which record is next.
+        The index of the first record left.
     """
     while at < len(rows):
         offset, size, topic, queue_id, queue_offset, flags, stored, properties = rows[at]

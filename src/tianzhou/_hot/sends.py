@@ -1,6 +1,6 @@
-"""The executor of sends: it stores the sends of one read of a connection by one compiled call (docs/adr/0022, 0033).
+"""The executor of sends: stores the sends of one read of a connection in one compiled call (docs/adr/0022, 0033).
 
-It has no twin in Python. In pure mode `SendRun` leaves every send to the handler, and no fast path calls it.
+It has no pure twin. In pure mode `SendRun` leaves every send to the handler, and no fast path calls it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from tianzhou._hot.cursors import IndexCursor, LogCursor, Pending, QueueCursor, 
 from tianzhou._hot.signing import HmacStart
 
 Accounts: TypeAlias = Callable[[int, str, str], HmacStart | None]
-"""The state of an HMAC with the secret of an account that may make a request: by code, access key and topic."""
+"""Returns the HMAC state with the secret of an account that may make a request, by code, access key and topic."""
 EntryRoom: TypeAlias = tuple[mmap, int, int]
-"""Where units of entries can be written: the file, the first one's place in it, and how many."""
+"""Room for units of entries: the file, the position of the first unit in it, and the number of units."""
 
 
 class SendRun:
-    """Stores the ordinary sends that stand one behind the other in what was read from a connection.
+    """Stores the consecutive ordinary sends at the front of a connection's read.
 
-    Ordinary is a request 310 or 10 with a JSON header, to a topic that sends were admitted to, whose message is plain
-    (`PropertyReader`) and of no transaction, and fits what is prepared of the log; and so is a batch (320) of plain
-    messages, with the properties of `take_batches`. What is not ordinary is left to the handler of sends, and so is
-    everything behind it.
+    An ordinary send is a request 310 or 10 with a JSON header, to a topic in `targets`. Its message is plain
+    (`PropertyReader`), belongs to no transaction, and fits the prepared part of the log. A batch (320) of plain
+    messages with the properties of `take_batches` is ordinary, too. The run stops at the first other request. That
+    request and all requests after it are left to the handler of sends.
 
     Args:
         special: names of properties that no ordinary message has.
-        tail: pairs that are stored behind the properties of every message.
-        tags_code: code of a tag.
-        id_head: what the ids of all messages of this broker begin with.
+        tail: property pairs that are stored after the properties of every message.
+        tags_code: returns the code of a tag.
+        id_head: common prefix of all message ids of this broker.
         region: the broker's region, for replies.
         trace_on: whether the broker wants traces.
     """
@@ -45,14 +45,14 @@ class SendRun:
         region: str,
         trace_on: bool,
     ) -> None:
-        """Nothing to prepare."""
+        """Ignore the arguments; the pure class stores no sends."""
 
     def take_batches(self, properties: str, tail: bytes) -> None:
         """Treat batches with these properties in their headers as ordinary.
 
         Args:
-            properties: of all messages of a batch, among them no unique key and nothing of a delay or a transaction.
-            tail: pairs that are stored behind the properties of every message.
+            properties: properties of the whole batch, without a unique key, a delay or a transaction.
+            tail: property pairs that are stored after the properties of every message.
         """
 
     def store(
@@ -78,30 +78,31 @@ class SendRun:
         """Store the sends at the front of `buffer[start:end]`.
 
         Args:
-            buffer: what was read.
-            start: where its first frame begins.
-            end: where it ends.
-            most_frame: maximum bytes of a frame; who splits frames says so of larger ones.
+            buffer: bytes of a read.
+            start: start of the first frame.
+            end: end of the bytes.
+            most_frame: maximum bytes of a frame; the frame splitter reports larger ones.
             most_body: maximum bytes of a body.
-            log: where the log ends; moved.
+            log: end of the log; advanced.
             table: queues by topic and number.
-            targets: topics that sends were admitted to.
-            host: address of the sender, 4 bytes; of other senders nothing is ordinary.
-            port: its port.
-            stored: the store time of all of them, ms.
-            pending: gets what is to be dispatched.
-            dirty: gets the queues that were not dirty before, as far as units are written at once.
-            index: whether there is an index, and the file of it that takes new entries, when what is stored may be
-                dispatched at once; None when it has to wait its turn.
-            settles: whether replies wait until messages are safe; one whose sender does not wait is not ordinary then.
-            accounts: which accounts may send; of others, and without the right signature, nothing is ordinary. None
-                takes sends of everybody.
-            entries: in a log of entries, where their units go; whoever keeps those moves their end to the log's next
-                index.
+            targets: topics that accept sends without a further check.
+            host: address of the sender, 4 bytes; no send of another sender is ordinary.
+            port: port of the sender.
+            stored: store time of all messages, ms.
+            pending: receives the items to dispatch.
+            dirty: receives the queues that were not dirty before, as far as their units are written at once.
+            index: whether there is an index, and its file for new entries, if records may be dispatched at once; None
+                when dispatch has to wait.
+            settles: whether replies wait until messages are safe. Then a send whose sender does not wait is not
+                ordinary.
+            accounts: returns the HMAC state of an account that may send. A send of another account, or without a
+                correct signature, is not ordinary. None accepts sends of every peer.
+            entries: in a log of entries, the room for their units; the owner of the units advances its end to the log's
+                next index.
 
         Returns:
-            Where the first frame begins that was left, the replies one behind the other, how many sends were stored,
-            how many of the first of them were dispatched at once (the others are in `pending`), the queues that got one
-            so and are waited for, and topic and queue of each reply when they wait.
+            The start of the first frame left, the contiguous replies, the number of stored sends, the number of sends
+            (from the first) that were dispatched at once (the others are in `pending`), the queues with such sends that
+            have waiting pulls, and topic and queue of each reply if replies wait.
         """
         return start, b"", 0, 0, [], []

@@ -1,4 +1,4 @@
-"""Sources of the compiled twin, and their digest, by which a twin built from other files is refused."""
+"""Sources of the compiled twin, and their digest. A twin built from other sources is rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULE = "tianzhou._hot._compiled"
 
 
 def digest(folder: Path = FOLDER) -> str:
-    """Digest of the sources in a folder and of `LAYOUT`: of both twins, since the compiled one relies on the other."""
+    """Return the digest of `LAYOUT` and both twins' sources in a folder; the compiled twin relies on the pure one."""
     value = 0
     for path in sorted(
         [LAYOUT, *folder.glob("*.py"), *folder.glob("*.px[di]"), *folder.glob("*.pyx"), *folder.glob("*.h")]
@@ -26,15 +26,16 @@ def digest(folder: Path = FOLDER) -> str:
 
 
 def compiled(module: str = MODULE, folder: Path = FOLDER) -> Any:
-    """A compiled module that is to be used; None without one, and when `TIANZHOU_PURE` in the environment says so.
+    """Return a compiled module to use; None without one, or when `TIANZHOU_PURE` is neither empty nor 0.
 
-    One that cannot be loaded, or was built from other sources than those in its folder, is not used, with a warning.
+    A module that cannot be loaded, or that was built from other sources than those in its folder, is rejected with a
+    warning.
     """
     if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
         return None
     try:
         found, wanted = importlib.import_module(module), digest(folder)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other way serves
+    except Exception as error:  # noqa: BLE001 - after any error the pure twin works
         if isinstance(error, ModuleNotFoundError) and error.name == module:
             return None
         reason = f"cannot be loaded ({error})"

@@ -1,7 +1,7 @@
-"""What the settings of a broker and its store may be, and which of them may be changed while it runs. Pure.
+"""Valid values of a broker's and its store's settings, and the settings that can be changed at run time. Pure.
 
-A key is in one of three places: it is among those that take effect at once, it changes nothing anyway
-(`ignored_settings`), or `FIXED` says why it needs a start.
+Each key is in one of three places: `AT_ONCE` has keys that take effect at once, `ignored_settings` has keys without
+effect, and `FIXED` has keys that need a restart.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
         """
     ),
 }
-"""Why a key may not be changed while the broker runs, and which these are."""
+"""Reasons why keys cannot be changed at run time, with the keys."""
 
 _LIMITS: Final = frozenset(
     name
@@ -115,12 +115,12 @@ AT_ONCE: Final = _LIMITS | frozenset(
         """
     )
 )
-"""Keys that take effect as soon as they are changed."""
+"""Keys whose changes take effect at once."""
 
 
 def _ranges() -> Iterator[tuple[str, Range]]:
     for text, least, most in (
-        # Numbers of things, and times that nothing is repeated by.
+        # Counts, and times that are no intervals.
         (
             """
             sendThreadPoolQueueCapacity waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue
@@ -156,7 +156,7 @@ def _ranges() -> Iterator[tuple[str, Range]]:
             1,
             INT_MAX,
         ),
-        # What is repeated after each such time.
+        # Intervals of repeated work.
         (
             """
             flushConsumerOffsetInterval transactionCheckInterval transactionMetricFlushInterval
@@ -238,4 +238,4 @@ RULES: Final = Rules(
     _across,
     frozenset(FIXED["it is read at the start only"]),
 )
-"""What a broker's settings and its store's may be."""
+"""Rules for the values of a broker's and its store's settings."""

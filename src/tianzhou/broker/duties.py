@@ -1,4 +1,4 @@
-"""What a broker does only while it is the master: delays, transactions, staged batches."""
+"""Tasks that a broker runs only while it is the master: delays, transactions, staged batches."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tianzhou.broker.undeliverable.keeper import UndeliverableKeeper
 from tianzhou.slices import in_turns
 
 SHOWN_TOPICS = 10
-"""Topics that one log line names."""
+"""Maximum topics that one log line names."""
 
 _log = logging.getLogger(__name__)
 
 
 class MasterDuties:
-    """Begins and ends with the role of a master, which a member of a group may gain and lose many times.
+    """The master's tasks, which start and stop with the role; a member of a group may change roles many times.
 
     Args:
         services: of the broker.
-        transactions: checks half messages.
-        staging: publishes staged batches.
+        transactions: checker of half messages.
+        staging: publisher of staged batches.
     """
 
     def __init__(self, services: Services, transactions: TransactionChecker, staging: StagingPublisher) -> None:
@@ -38,10 +38,11 @@ class MasterDuties:
         self._begun = False
 
     async def begin(self, opened: Callable[[], None] | None = None) -> None:
-        """Restore from the log what waits, and go on with it; to be awaited before requests are served.
+        """Restore the ledgers from the log and start the tasks; to be awaited before requests are served.
 
         Args:
-            opened: has the store take messages, once it is known which transactions are open; None when it does.
+            opened: callback that makes the store accept messages, called once open transactions are known; None when
+                the store accepts them already.
         """
         self._begun = True
         await self._lower_offsets()
@@ -78,7 +79,7 @@ class MasterDuties:
             )
 
     async def end(self) -> None:
-        """Stop, and write down how far this broker came, unless the store takes no records any more."""
+        """Stop the tasks, and write their progress unless the store accepts no records."""
         if not self._begun:
             return
         self._begun = False

@@ -1,4 +1,4 @@
-"""Periodic work of a broker besides writing files (broker.md §3.3, §25)."""
+"""Periodic work of a broker except writing files (broker.md §3.3, §25)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Sweeps of silent clients, counters and offsets.
+    """Periodic sweeps of silent clients, counters and offsets.
 
     Args:
         services: of the broker.
-        clients: closes silent connections.
+        clients: handler that closes silent connections.
     """
 
     def __init__(self, services: Services, clients: ClientHandler) -> None:
@@ -40,11 +40,11 @@ class Housekeeping:
         stats.by_level = settings.enable_schedule_message_stats
         stats.forgets = settings.auto_delete_unused_stats
         idle_minutes = settings.max_stats_idle_time_in_minutes
-        # As with RocketMQ, ten minutes and less mean half an hour: figures are looked at that seldom.
+        # As in RocketMQ, ten minutes or less mean half an hour, the period of its check.
         stats.idle_ms = None if idle_minutes < 0 else (idle_minutes if idle_minutes > 10 else 30) * 60_000
 
     def sweep(self) -> None:
-        """Close silent connections, forget what is old, note counters and offsets, have segments read as wanted."""
+        """Close silent connections, drop expired entries, sample counters and commit broadcast offsets."""
         self._clients.sweep()
         now = self._clock.now_ms()
         self._tables.clients.forget_pulls(now - self._tables.settings.subscription_expired_timeout)
@@ -53,12 +53,12 @@ class Housekeeping:
         self.follow_settings()
         if not self._store.settings.data_read_ahead_enable:
             self._store.read_ahead(wanted=False)
-        # The machine's calendar, as operators read it.
+        # Use the machine's local calendar, as operators do.
         day = datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal()
         start_in_turns(self._stats.sampling(now, day))
 
     def commit_broadcasts(self) -> None:
-        """Commit how far the slowest broadcast consumer of each group is."""
+        """Commit the offset of the slowest broadcast consumer of each group."""
         tables, now = self._tables, self._clock.now_ms()
         for group, topic, queue_id, offset in tables.broadcasts.sweep(
             int(self._clock.monotonic() * 1000),
@@ -71,7 +71,7 @@ class Housekeeping:
                     tables.offsets.commit(group, topic, queue_id, offset, now)
 
     def protect(self) -> None:
-        """Switch groups off that are so far behind that they read from the disk (broker.md §25)."""
+        """Disable groups that lag so far behind that they read from the disk (broker.md §25)."""
         tables, settings = self._tables, self._tables.settings
         if not settings.disable_consume_if_consumer_read_slowly:
             self._stats.behind.clear()
@@ -91,6 +91,6 @@ class Housekeeping:
                     " true when it may again",
                     name, behind, limit,
                 )  # fmt: skip
-        # Who is switched on again is judged by what it reads then.
+        # Drop the lag of a disabled group, so that it is measured anew when the group is enabled again.
         for place in [place for place in self._stats.behind if place[1] in slow]:
             del self._stats.behind[place]

@@ -1,4 +1,4 @@
-"""Requests that may take long: they take turns, and their large bodies are decoded in the side thread."""
+"""Non-urgent requests: they run in fair turns, and a side thread decodes their large bodies."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ T = TypeVar("T")
 Served: TypeAlias = Reply | Awaitable[Reply]
 
 LARGE: Final = 16_384
-"""Bytes from which a body is decoded in the side thread; shorter ones take a few milliseconds at most."""
+"""Bytes from which on the side thread decodes a body; a shorter one takes a few milliseconds at most."""
 
 DECODED: Final = 16_777_216
-"""Bytes of large bodies that are decoded and not served yet: as objects they take seven times as much."""
+"""Maximum bytes of large bodies that are decoded and not served yet; as objects they take seven times as much."""
 SHORT: Final = 256
 """Maximum characters of an SQL92 expression that compiles in less than a millisecond."""
 SMALL_BODY: Final = 2_048
 QUICK_S: Final = 0.0003
-"""Requests need no turn with a body of at most `SMALL_BODY` bytes and a code whose last ones took less than this."""
+"""Seconds below which recent requests of a code need no turn, if the body has at most `SMALL_BODY` bytes."""
 DECAY: Final = 0.9
 
 URGENT: Final = frozenset(
@@ -52,10 +52,10 @@ URGENT: Final = frozenset(
         ),
     )
 )  # fmt: skip
-"""Request codes served at once: their cost is bounded, and many of them come."""
+"""Request codes served at once, because they are frequent and their cost is bounded."""
 
 IN_ORDER: Final = frozenset((int(RequestCode.HEART_BEAT), int(RequestCode.UNREGISTER_CLIENT)))
-"""Request codes served in a connection's order: unregistering must not overtake a heartbeat."""
+"""Request codes served in a connection's order: an unregistration must not overtake a heartbeat."""
 _UNDER_WAY: Final = "broker.under_way"
 
 DECODERS: Final[Mapping[int, Callable[[Octets], Any]]] = {
@@ -69,41 +69,41 @@ DECODERS: Final[Mapping[int, Callable[[Octets], Any]]] = {
     **dict.fromkeys((int(RequestCode.DECIDE_BATCH), int(RequestCode.PUBLISH_BATCH)), staging.DECISION.loads),
     **dict.fromkeys((int(RequestCode.SETTLE_ATTEMPTS), int(RequestCode.DISCARD_ATTEMPTS)), staging.ATTEMPTS.loads),
 }
-"""How the JSON bodies of requests are read."""
+"""Decoders of the JSON bodies of requests, by request code."""
 
 
 class Decoded(bytes):
-    """A body with what it says."""
+    """A body with its decoded value."""
 
     value: Any
 
     def __new__(cls, body: bytes, value: Any) -> Self:
-        """The body's bytes, which handlers may still look at."""
+        """Create a body from its bytes and its decoded value."""
         made = super().__new__(cls, body)
         made.value = value
         return made
 
 
 def decoded(command: Command, decode: Callable[[Octets], T]) -> T:
-    """What a request's body says, read aside before or now."""
+    """Return the decoded body of a request; decode it unless the side thread did."""
     body = command.body
     return body.value if type(body) is Decoded else decode(body)
 
 
 async def read_expression(expression: str) -> None:
-    """Compile a long, unknown SQL92 expression in the side thread into the cache; its errors are found later."""
+    """Compile a long, unknown SQL92 expression in the side thread into the cache; the handler reports errors later."""
     if len(expression) > SHORT and expression not in COMPILED:
         COMPILED.remember(expression, await ASIDE.run(COMPILED.make, expression))
 
 
 class NonUrgentRequests:
-    """Serves requests that are not urgent.
+    """Fair scheduling of requests that are not urgent.
 
     Args:
-        turns: their allowance.
-        settings: say how large bodies may be.
-        refusals: count those that are larger.
-        monotonic: seconds.
+        turns: the time allowance of these requests.
+        settings: limits of body sizes.
+        refusals: counts of rejected larger bodies.
+        monotonic: returns monotonic seconds.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class NonUrgentRequests:
         self._decoding = WeightedSemaphore()
 
     def around(self, code: int, handle: Serve) -> Processor:
-        """A handler that waits while others have used up a turn's allowance; urgent ones stay as they are.
+        """Return a handler that waits while the allowance of a turn is used up; return an urgent handler unchanged.
 
-        Those that answer in slices have what one slice is not enough for done in further turns.
+        A handler that answers in slices runs each further slice in a further turn.
         """
         if code in URGENT:
             return cast("Processor", handle)
@@ -170,13 +170,13 @@ class NonUrgentRequests:
         reply: Awaitable[Reply] | Callable[[], Served],
         connection: Connection,
     ) -> Reply:
-        """Serve a request when the one before it on the connection is served.
+        """Serve a request after the previous one of the connection.
 
         Args:
-            before: done when that one is served; None without one.
-            over: set when this one is served.
-            reply: this one's reply, or what makes it.
-            connection: the peer's.
+            before: future of the previous request; None without one.
+            over: future to set when this request is served.
+            reply: this request's reply, or the function that serves it.
+            connection: the peer's connection.
         """
         try:
             if before is not None:
@@ -206,7 +206,7 @@ class NonUrgentRequests:
         connection: Connection,
         command: Command,
     ) -> Reply:
-        # By now the body is no longer a view of what the connection reads next.
+        # Copy the body, because the connection reuses its read buffer.
         body = bytes(command.body)
         async with self._decoding.acquired(len(body), DECODED):
             try:
@@ -220,7 +220,7 @@ class NonUrgentRequests:
 
 
 def is_large(body: Octets) -> bool:
-    """Whether decoding a JSON body may take long: by its size, or because references repeat parts of it."""
+    """Whether a JSON body may be slow to decode: it is large, or it contains `$ref` references."""
     return len(body) >= LARGE or b"$ref" in bytes(body)
 
 

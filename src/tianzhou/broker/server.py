@@ -1,6 +1,7 @@
-"""The broker as a whole: the only file that knows all its parts (broker.md §3).
+"""The broker as a whole: the module that assembles all parts (broker.md §3).
 
-Start: lock and recover the store, load the tables, listen, register. Stop: unregister, end all, write the tables.
+Start: lock and recover the store, load the tables, listen, register. Stop: unregister, cancel all tasks, write the
+tables.
 """
 
 from __future__ import annotations
@@ -88,33 +89,35 @@ from tianzhou.supervision import Supervisor, start_owned
 from tianzhou.troubles import Troubles, summary
 
 LEAST_LATENESS_S = 0.05
-"""Requests that have waited for less are served without a look at the limits."""
+"""Requests that waited less than these seconds are served without a check of the wait limits."""
 REOPEN_AGAIN_S = 3.0
-"""Seconds after which a broker whose store could not be reopened tries again."""
+"""Seconds between two attempts to reopen the store."""
 
 _log = logging.getLogger(__name__)
 
 
 class Broker:
-    """A broker; `async with Broker(settings, store_settings) as broker`.
+    """A broker, used as `async with Broker(settings, store_settings) as broker`.
 
     Inside the block it serves. `await broker.ready()` returns once a name server knows it.
 
     Args:
         settings: see `BrokerSettings`.
         store_settings: see `StoreSettings`.
-        clock: where time comes from.
-        port_setting: what sets the port, for the error when it is taken.
-        tls: see `TlsSettings`; by default TLS is spoken with who begins to.
+        clock: source of time.
+        port_setting: name of the setting that sets the port, for the error when the port is in use.
+        tls: see `TlsSettings`; by default the broker accepts both TLS and plain connections.
         rng: source of randomness.
-        access: shared with the name server of this process, which has started it; None makes its own by the settings.
-        own: what the servers that were started together sign with, where the settings name nobody.
+        access: access control that the name server of this process has started and shares; None creates one from the
+            settings.
+        own: credentials with which servers of one process sign requests when the settings name none.
 
     Attributes:
-        hooks: inside the block, what signs its own requests.
-        troubles: which of its tasks fail now.
+        hooks: inside the block, hooks that sign the broker's own requests.
+        troubles: the tasks that are failing now.
         replication: inside the block, this broker's part in its group.
-        left_undone: after the block, what was in trouble when it ended, or was not written; empty when all is well.
+        left_undone: after the block, tasks that were failing at the stop and files that were not written; empty
+            otherwise.
 
     Raises:
         ConfigError: on entry, when an address cannot be used.
@@ -176,7 +179,7 @@ class Broker:
         self._started = False
         try:
             await self.replication.leave()
-            # Registration ends before it is taken back, or it might be the last to speak.
+            # End the registration task first, or it might register the broker again after the unregistration.
             await self._supervisor.end()
             await self._parts.registrar.unregister()
         finally:
@@ -185,7 +188,10 @@ class Broker:
         _log.info("broker %s stopped", self.settings.broker_name)
 
     def _reopen(self) -> None:
-        """Stop, and start again on the same port: what is open cannot lose what it has shown."""
+        """Stop the broker and start it again on the same port.
+
+        An open store cannot drop records that it has already served.
+        """
         if self._reopening is None:
             self._reopening = start_owned(self._stop_and_start(), "broker", name="broker restart")
 
@@ -222,17 +228,17 @@ class Broker:
 
     @property
     def metrics_address(self) -> str:
-        """Where the page of metrics is, `host:port`; empty without one."""
+        """Address of the metrics page, `host:port`; empty without one."""
         return "" if (page := self._parts.metrics.page) is None else page.address
 
     @property
     def metrics_url(self) -> str:
-        """The same as a URL."""
+        """URL of the metrics page; empty without one."""
         return "" if (page := self._parts.metrics.page) is None else page.url
 
     @property
     def tables(self) -> Tables:
-        """The broker's state, for those who look at it in the same process."""
+        """The broker's state, for callers in the same process."""
         return self._tables
 
     @property
@@ -241,7 +247,7 @@ class Broker:
         return self._store
 
     async def ready(self) -> None:
-        """Return once a name server knows this broker, and each other one does, refuses or does not answer."""
+        """Return once a name server has registered this broker and each other name server has answered or timed out."""
         await self._parts.registrar.ready()
 
     # start, in the order of broker.md §3.2; the exit stack undoes it in reverse
@@ -259,7 +265,7 @@ class Broker:
         self._store = MessageStore(
             self.store_settings, clock, store_host=host, store_port=self._port, troubles=self.troubles
         )
-        # The lock of the store folder comes first: nobody else's tables may be read, let alone written.
+        # Lock the store folder first: this broker must not read or write tables that another process uses.
         self._store.open()
         self._stack.push_async_callback(self._store.close)
         self._files = StateFiles(self._tables, self.store_settings.root / "config", clock, self._supervisor)
@@ -389,7 +395,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What serves requests, and those of its parts that are needed otherwise too."""
+    """The request router and the handlers that other code uses."""
 
     router: Router
     send: SendHandler
@@ -418,11 +424,11 @@ def make_parts(
 
     Args:
         services: of the broker.
-        client: reaches name servers.
+        client: client for requests to name servers and brokers.
         written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.
-        access: who may ask for what; None serves everybody.
-        users: managed on request; None for a broker that keeps none.
+        access: access control; None allows all requests.
+        users: the user store that requests manage; None when the broker has none.
     """
     tables, store, stats, clock = services.tables, services.store, services.stats, services.clock
     settings, root = tables.settings, store.settings.root
@@ -477,7 +483,7 @@ def make_parts(
         ConfigHandler(services, config_file, settings_changed),
         *rules,
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
-        # Accounts take the place of the machine a peer is on.
+        # With access control, the peer's account decides, not its machine.
         gate=AdminGate("broker", lambda: access is not None or settings.enable_remote_admin),
         access=services.access,
         turns=services.turns,

@@ -1,7 +1,7 @@
 """The broker's settings under RocketMQ's keys and defaults (broker.md §26); the store's are its own.
 
-A key that is here but marked in no docstring as unused is read by some part of the broker; the others are kept so
-that an existing broker.conf loads without warnings and tools that read the configuration find every key.
+Comments mark keys that the broker does not use. They exist so that an existing broker.conf loads without warnings and
+tools that read the configuration find every key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tianzhou.settings import keyed, secret
 
 INT_MAX = 2_147_483_647
 LINGER_MICROS = 150
-"""What a broker with a process of its own lingers: longer than a client on the same machine takes to ask again."""
+"""Default of `lingerMicros` for a broker in its own process; longer than a local client takes to send again."""
 
 
 def _cores() -> int:
@@ -34,7 +34,7 @@ def _many_threads() -> int:
 
 @dataclass
 class BrokerSettings(AuthSettings, MetricsSettings):
-    """Everything broker.conf can say about a broker, except what is the store's.
+    """All settings of broker.conf except the store's.
 
     Times are milliseconds unless the key says otherwise. `broker_ip1` empty means this machine's first address
     that is not loopback; `listen_port` 0 takes any free port.
@@ -270,7 +270,7 @@ class BrokerSettings(AuthSettings, MetricsSettings):
     client_oneway_semaphore_value: int = 65_535
     client_async_semaphore_value: int = 65_535
 
-    # keys Apache's broker shows besides; kept, not used
+    # further keys of Apache's broker; stored, not used
     clean_offline_broker_interval: int = 30_000
     client_callback_executor_threads: int = field(default_factory=_cores)
     client_close_socket_if_timeout: bool = True
@@ -359,30 +359,30 @@ class BrokerSettings(AuthSettings, MetricsSettings):
     max_send_limits: int = limits.SEND_LIMITS.default
     max_send_buckets: int = limits.SEND_BUCKETS.default
     max_cold_read_limits: int = limits.COLD_READ_GROUPS.default
-    # Tianzhou's own: requests that can lose messages or stop the service are taken from other machines, too
+    # Tianzhou's own: whether requests that can lose messages or stop the service are served from other machines, too
     # (see remoting.gates.admin_gate)
     enable_remote_admin: bool = False
-    # Tianzhou's own: load balancers whose PROXY header is believed (remoting.gates.peer_addresses)
+    # Tianzhou's own: load balancers whose PROXY header is trusted (remoting.gates.peer_addresses)
     log_levels: str = ""  # Tianzhou's own; see log_levels.py
     proxy_protocol_trusted: str = ""
     # Tianzhou's own: addresses and CIDR ranges, by commas, that may connect to the HA port and to the port of a
     # group's members; empty takes everybody (replication/allowed_addresses.py)
     replication_allowed_addresses: str = ""
-    # Tianzhou's own: µs for which the loop stays awake for a client that asks one thing at a time; 0 never does, which
-    # is right where other threads share the process (remoting/busy_poll.py)
+    # Tianzhou's own: µs for which the loop polls for the next request of a client that sends one at a time; 0 for
+    # never, which is right where other threads share the process (remoting/busy_poll.py)
     linger_micros: int = LINGER_MICROS
 
     @property
     def namesrv_addresses(self) -> list[str]:
-        """The name servers, each `host:port`."""
+        """Addresses of the name servers, each `host:port`."""
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
 
     @property
     def readable(self) -> bool:
-        """Whether the broker as a whole may be read from."""
+        """Whether the broker's permission allows reads."""
         return bool(self.broker_permission & 4)
 
     @property
     def writable(self) -> bool:
-        """Whether the broker as a whole may be written to."""
+        """Whether the broker's permission allows writes."""
         return bool(self.broker_permission & 2)

@@ -1,4 +1,4 @@
-"""The broker's state, as one value for those who need several tables."""
+"""The broker's state: its settings and tables in one value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tianzhou.store.settings import StoreSettings, parse_delay_levels
 
 @dataclass(slots=True, frozen=True)
 class Tables:
-    """Settings and tables; each is changed in place by its owner, and none of them touches the world."""
+    """Settings and tables. Each owner changes its table in place, and no table does I/O."""
 
     settings: BrokerSettings
     topics: BrokerTopicTable
@@ -47,15 +47,15 @@ class Tables:
 
     @property
     def refusals(self) -> Refusals:
-        """What was refused because of limits."""
+        """Counts of requests refused by limits."""
         return self.bounds.refusals
 
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:
-    """The tables of a broker that has nothing yet."""
+    """Return the empty tables of a broker before its files are loaded."""
     light = store_settings.enable_lmq
     bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter)
-    # Whatever is configured, bitmaps have as many bits as the filter needs.
+    # Bitmaps have as many bits as the filter needs, independent of the configured length.
     store_settings.bit_map_length_consume_queue_ext = bloom.bits
     topics = system_topics(
         cluster=settings.broker_cluster_name,

@@ -1,11 +1,11 @@
 """State files: the tables as RocketMQ's JSON files below `config` (store.md §15).
 
-A damaged file gives way to the version before it. When that one is damaged too, the broker does not start, unless an
+A damaged file is replaced by its previous version. When that one is damaged too, the broker does not start, unless an
 operator accepts the loss (docs/adr/0028).
 
 Tables are encoded on the loop, large ones a few entries per turn, and written by a thread, as each write waits for the
-disk. Files are written one by one, and a failed write is tried again: the others do not wait for it. An entry that
-cannot be encoded is left out, and logged.
+disk. Files are written one by one. A failed write is retried and does not delay the other files. An entry that cannot
+be encoded is skipped and logged.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ _log = logging.getLogger(__name__)
 
 
 class StateFile:
-    """A state file, and how far the changes of its table have been written.
+    """A state file and the progress of writing its table's changes.
 
     Args:
         file: the JSON file.
-        pieces: makes its text, piece by piece.
-        value: the table as one JSON value, to find entries that cannot be encoded; None where `pieces` leaves them out.
+        pieces: returns the file's text piece by piece.
+        value: the table as one JSON value, to find entries that cannot be encoded; None where `pieces` skips them.
 
     Attributes:
         due: whether it has to be written.
         requests: number of requests to write it.
-        left_out: entries that cannot be encoded, and why.
+        left_out: entries that cannot be encoded, and the reasons.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class StateFile:
         return f"state file {self.file.path.name}"
 
     async def settled(self, further: int = 0) -> None:
-        """Return once the disk has what was changed so far.
+        """Return once the disk has all changes made so far.
 
         Args:
-            further: how many further requests to write the file to wait for.
+            further: number of further write requests to wait for.
 
         Raises:
-            StoreError: it has not, or not all; the text says what that means.
+            StoreError: a change is not on the disk; the text names the consequence.
         """
         target = self.requests + further
         if self._tried.value >= target:
@@ -121,13 +121,13 @@ class StateFiles:
     Args:
         tables: the broker's state.
         folder: the store's `config` folder.
-        clock: time of failures.
-        supervisor: learns of failed writes.
+        clock: clock for the times of failures.
+        supervisor: supervisor that records failed writes.
 
     Attributes:
-        unwritten: what was lost at the stop, in words; empty when nothing was.
-        older: state files whose content is older than the last write: the version before was read, or the table was
-            rebuilt.
+        unwritten: texts about losses at the stop; empty when all was written.
+        older: state files with content older than the last write, because the previous version was read or the table
+            was rebuilt.
     """
 
     def __init__(
@@ -143,7 +143,8 @@ class StateFiles:
         self._supervisor = supervisor or Supervisor("broker", clock)
         self.unwritten: list[str] = []
         ordinary, light = JsonFile(folder / OFFSETS), JsonFile(folder / LIGHT_OFFSETS)
-        # RocketMQ has another file with enableLmq. Groups keep their offsets when it is turned on or off.
+        # RocketMQ uses another file with enableLmq. Read the other one too, so that groups have their offsets after a
+        # change of the setting.
         offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
         self._topic_json = TopicJsonCache(lambda topic: pretty_entries({topic.topic_name: TOPIC_CONFIG.encode(topic)}))
 
@@ -159,27 +160,27 @@ class StateFiles:
         self._metrics = StateFile(
             JsonFile(folder / "transactionMetrics"), lambda: iter([dumps(tables.transaction_metrics.to_json())]), None
         )
-        # Positions first: at a stop that has but little time, they are what cannot be made again.
+        # Write positions first: a stop may have little time, and positions cannot be rebuilt.
         self._files = (
             self._offsets, self._delays, self._topics, self._groups, self._filters, self._send_limits, self._metrics,
         )  # fmt: skip
-        # RocketMQ 4.9 has no such file, and no RocketMQ has that of limits: a broker that needs none writes none.
+        # RocketMQ 4.9 has no file of metrics, and no RocketMQ has one of send limits, so write them only when needed.
         self._has_metrics = False
         self._requested = Watermark()
         self._thread = ThreadPoolExecutor(1, "tianzhou-tables")
 
     def load(self, stored: StoredQueues | None = None) -> None:
-        """Fill the tables from the files, and from now on write topics and groups whenever they change.
+        """Load the tables from the files; from then on write topics, groups and send limits when they change.
 
-        A damaged file gives way to its predecessor. A table whose file and predecessor are both damaged is lost. Lost
-        tables are rebuilt only where an operator has accepted the loss (`accept_lost_state`).
+        A damaged file is replaced by its previous version. A table is lost when both versions are damaged. Lost tables
+        are rebuilt only where an operator has accepted the loss (`accept_lost_state`).
 
         Args:
             stored: queues of the store; None to rebuild no table.
 
         Raises:
             StateLost: tables are lost, and no operator has accepted that.
-            StoreUnreadable: a file is there that this process may not read.
+            StoreUnreadable: this process has no permission to read a file.
         """
         lost: dict[JsonFile, str] = {}
         for file, take in (
@@ -209,7 +210,7 @@ class StateFiles:
         self._tables.send_limits.listeners.append(lambda: self._request(self._send_limits))
 
     def _load_one(self, file: JsonFile, take: Callable[[dict[Any, Any]], object], lost: dict[JsonFile, str]) -> bool:
-        """Fill a table from its file; return whether there was a file that can be read."""
+        """Load a table from its file; return whether the file exists."""
 
         def take_whole(value: dict[Any, Any]) -> None:
             if problem := shape_problem(file.path.name, value):
@@ -226,7 +227,7 @@ class StateFiles:
         return found is not None
 
     def _note_missing(self, lost: dict[JsonFile, str]) -> None:
-        """Add the files that this folder had before, and that are gone."""
+        """Add missing files that this folder had before to `lost`."""
         self._inventory.load()
         offsets = self._offsets.file if self._offsets.file.path.name in self._inventory else self._other_offsets
         for file in (*(one.file for one in self._files if one is not self._offsets), offsets):
@@ -279,7 +280,7 @@ class StateFiles:
         return RebuiltState(reasons, counts, tuple(group.group_name for group in groups), positions)
 
     def _load_metrics(self) -> None:
-        # Figures only, which are counted again: no reason not to start.
+        # The file has only figures, which are counted again, so a damaged one does not prevent the start.
         try:
             value = self._metrics.file.load(self._tables.transaction_metrics.load, put_aside=True)
             self._has_metrics = value is not None
@@ -289,41 +290,41 @@ class StateFiles:
             _log.warning("%s; its counts start again", error)
 
     def write_metrics(self, now_ms: int) -> None:
-        """Have transactionMetrics written, if the numbers of waiting half messages changed."""
+        """Request a write of transactionMetrics if the numbers of waiting half messages changed."""
         tables = self._tables
         if tables.transaction_metrics.update(tables.transactions.counts, tables.topics.__contains__, now_ms):
             self._has_metrics = True
             self._request(self._metrics)
 
     def write_offsets(self) -> None:
-        """Have the offsets written, if anything in it changed."""
+        """Request a write of the offsets if they changed."""
         if self._tables.offsets.dirty:
             self._request(self._offsets)
 
     def write_delays(self) -> None:
-        """Have delayOffset.json written; an unchanged text is not written again."""
+        """Request a write of delayOffset.json; an unchanged text is not written."""
         self._request(self._delays)
 
     def write_filters(self) -> None:
-        """Have consumerFilter.json written; an unchanged text is not written again."""
+        """Request a write of consumerFilter.json; an unchanged text is not written."""
         self._request(self._filters)
 
     async def settled(self) -> None:
-        """Return once everything that changed so far in the tables of topics, groups and limits is on the disk.
+        """Return once all changes so far in the tables of topics, groups and limits are on the disk.
 
         Raises:
-            StoreError: some of it is not; the text says what that means.
+            StoreError: a change is not on the disk; the text names the consequence.
         """
         for file in (self._topics, self._groups, self._send_limits):
             await file.settled()
 
     async def all_written(self) -> None:
-        """Return once everything that changed so far in the tables is on the disk, offsets and delays too.
+        """Return once all changes so far in all tables are on the disk, offsets and delays too.
 
-        Offsets and delays are written periodically; this waits for the next time.
+        Offsets and delays are written periodically; this waits for their next write.
 
         Raises:
-            StoreError: some of it is not; the text says what that means.
+            StoreError: a change is not on the disk; the text names the consequence.
         """
         offsets = self._offsets.settled(1 if self._tables.offsets.dirty else 0)
         await asyncio.gather(self.settled(), offsets, self._delays.settled(1))
@@ -373,10 +374,10 @@ class StateFiles:
             self._supervisor.well(file.name)
 
     def _write_text(self, file: JsonFile, text: bytes) -> None:
-        """Write a file; never into a new folder in the place of a store that was removed meanwhile.
+        """Write a file, unless the store's folder was removed while the broker ran.
 
         Raises:
-            OSError: the disk refused, or the store's folder was removed.
+            OSError: the write failed, or the store's folder was removed.
         """
         if self._in_store and not self._lock.exists():
             why = "the store's folder was removed while the broker ran"
@@ -400,7 +401,7 @@ class StateFiles:
         file.left_out = {f"topic {shown(name)}": why for name, why in problems.items()}
 
     def close(self) -> None:
-        """Write everything, at the stop."""
+        """Write all files at the stop."""
         self._thread.shutdown()
         for file in self._files:
             limits_unused = self._send_limits.file.source is Source.NOTHING and not self._tables.send_limits.version
@@ -453,7 +454,7 @@ class StateFiles:
 
 
 def stored_queues(store: MessageStore) -> StoredQueues:
-    """Return the queues of a store that was opened.
+    """Return the queues of an opened store.
 
     Args:
         store: the store.
@@ -474,7 +475,7 @@ def _refusal(folder: Path, problems: Iterable[str]) -> str:
 
 
 def _salvaged(file: StateFile) -> bytes:
-    """The text of a table without the entries that cannot be encoded, which are noted in `left_out`."""
+    """Return the text of a table without entries that cannot be encoded; note these in `left_out`."""
     assert file.value is not None
     left_out: dict[str, str] = {}
 

@@ -1,6 +1,6 @@
-"""`durability=zero-loss`: one key for all those that keep an acknowledged message (broker.md §17.2, §19.9). Pure.
+"""`durability=zero-loss`: one key for all settings that preserve acknowledged messages (broker.md §17.2, §19.9). Pure.
 
-RocketMQ has no such key. What it sets can be read in the broker's settings, as if each of them had been written.
+RocketMQ has no such key. The broker's settings show each value that the key sets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tianzhou.setting_rules import SettingProblem
 KEY: Final = "durability"
 ZERO_LOSS: Final = "zero-loss"
 MEMBERS: Final = 3
-"""Members below which a group has no majority when one of them is away."""
+"""Minimum members of a group that has a majority while one member is away."""
 
 _FOR_ALL: Final = {
     "flushDiskType": ("SYNC_FLUSH", "acknowledges after the disk has a message"),
@@ -30,12 +30,12 @@ _FOR_MASTERS: Final = {
 
 
 def with_profile(values: Mapping[str, str]) -> dict[str, str]:
-    """Settings with those that their `durability` asks for, where they do not set them themselves.
+    """Return the settings, completed with the values of their `durability` profile.
 
-    What they do set otherwise is left as it is: `contradictions` names it.
+    Explicit values stay, even when they contradict the profile; `contradictions` reports these.
 
     Args:
-        values: RocketMQ's keys to values, as somebody wrote them.
+        values: RocketMQ's keys to values, as configured.
 
     Raises:
         ConfigError: there is no such profile.
@@ -49,10 +49,10 @@ def with_profile(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def contradictions(values: Mapping[str, str]) -> Iterator[SettingProblem]:
-    """Settings that would lose what `durability` promises.
+    """Yield the settings that contradict the `durability` profile.
 
     Args:
-        values: keys to values, as they are in force.
+        values: keys to values in force.
     """
     if values.get(KEY, "").strip() != ZERO_LOSS:
         return
@@ -71,7 +71,7 @@ def contradictions(values: Mapping[str, str]) -> Iterator[SettingProblem]:
 
 
 def described(values: Mapping[str, str]) -> str:
-    """What the profile stands for with these settings, for the start of a broker; empty without it."""
+    """Return a line with the values that the profile sets, for the log at the start; empty without a profile."""
     if values.get(KEY, "").strip() != ZERO_LOSS:
         return ""
     stands_for = ", ".join(f"{key}={values.get(key, wanted)}" for key, (wanted, _) in _wanted(values).items())
@@ -79,7 +79,7 @@ def described(values: Mapping[str, str]) -> str:
 
 
 def _wanted(values: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    # A member of a group is what it is elected; a slave acknowledges nothing.
+    # An election sets the role of a member of a group, and a slave acknowledges no message.
     if _is_member(values) or values.get("brokerRole", "").strip() == "SLAVE":
         return dict(_FOR_ALL)
     return _FOR_ALL | _FOR_MASTERS

@@ -1,1 +1,1 @@
-"""Figures of a process as metric families, the page that shows them to Prometheus, and their export over OTLP."""
+"""Metrics of a process as metric families, the Prometheus page, and their export over OTLP."""

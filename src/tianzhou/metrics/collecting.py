@@ -1,4 +1,4 @@
-"""Collecting families in slices, so that a scrape of thousands of topics does not hold the loop up."""
+"""Collection of families in slices, so that a scrape of thousands of topics does not block the loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tianzhou.metrics.families import Family, Source, Steps, gauge, left_out
 
 _log = logging.getLogger(__name__)
 SlowSource = Callable[[], AsyncIterator[Family]]
-"""As `Source`, of figures that have to be waited for."""
+"""Like `Source`, for figures that need an `await`."""
 
 
 class Collector:
     """Collects the families of a server.
 
     Args:
-        sources: read figures; a source that fails is logged and left out.
-        slow: the same, of figures that have to be waited for.
+        sources: return figures; a source that fails is logged and skipped.
+        slow: the same, for figures that need an `await`.
         common: labels of all samples.
-        monotonic: time, in seconds.
+        monotonic: monotonic time, seconds.
 
     Attributes:
         common: the argument.
@@ -40,13 +40,13 @@ class Collector:
         self._failed: dict[object, None] = {}
 
     async def families(self) -> list[Family]:
-        """All families as of now."""
+        """Return all families as of now."""
         began = self._monotonic()
         found: list[Family] = []
         for source in self._sources:
             try:
                 await _drain(source(), found)
-            except Exception:  # noqa: BLE001 - one figure that cannot be read must not take the others along
+            except Exception:  # noqa: BLE001 - one unreadable figure must not lose the others
                 self._note(source)
         for slow in self._slow:
             try:
@@ -61,11 +61,11 @@ class Collector:
         return found
 
     async def page(self) -> AsyncIterator[bytes]:
-        """The page for Prometheus, in pieces between which others are served."""
+        """Yield the Prometheus page in pieces. The loop may serve other work between them."""
         families = await self.families()
         families.reverse()
         while families:
-            # One after the other they go again: the samples of all at once would take a tenth of a second to free.
+            # Free the families one by one: freeing all samples at once would take a tenth of a second.
             for piece in pieces([families.pop()], self.common):
                 yield piece
                 await asyncio.sleep(0)

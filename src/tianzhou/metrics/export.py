@@ -16,43 +16,43 @@ _log = logging.getLogger("tianzhou.metrics")
 
 
 class Exports(Protocol):
-    """Takes families elsewhere; called in a thread, with values that do not change any more."""
+    """Exporter of families; called in a thread, with values that do not change any more."""
 
     def export(self, families: list[Family], now_ns: int) -> None:
-        """Take them there.
+        """Export the families.
 
         Raises:
-            Exception: it failed; the next ones are tried all the same.
+            Exception: the export failed; later families are exported nevertheless.
         """
 
     def close(self) -> None:
-        """End it."""
+        """Close the exporter."""
 
 
 class LogExport:
-    """Writes every sample as a line of the log, at level INFO, to the logger `tianzhou.metrics`."""
+    """Exporter that logs every sample as a line at level INFO, to the logger `tianzhou.metrics`."""
 
     def __init__(self, common: dict[str, str]) -> None:
         self._common = common
 
     def export(self, families: list[Family], now_ns: int) -> None:
-        """Write the lines."""
+        """Write the log lines."""
         for piece in pieces(families, self._common):
             for line in piece.decode().splitlines():
                 if not line.startswith("#"):
                     _log.info("%s", line)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: a log needs no close."""
 
 
 async def export_again_and_again(collector: Collector, target: Exports, interval_s: Callable[[], float]) -> None:
-    """Export until cancelled; a failure ends it, so that its supervisor notes and repeats it.
+    """Export until cancelled. A failure ends the export, and its supervisor notes and restarts it.
 
     Args:
-        collector: has the figures.
-        target: where they go.
-        interval_s: seconds between two exports.
+        collector: collects the families.
+        target: receives the families.
+        interval_s: returns the seconds between two exports.
     """
     while True:
         await asyncio.sleep(interval_s())

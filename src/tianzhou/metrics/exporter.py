@@ -1,4 +1,4 @@
-"""What the settings ask for: the page for Prometheus, or exports over OTLP or to the log."""
+"""Exporter of a server's metrics by its settings: the Prometheus page, or exports over OTLP or to the log."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Exporter:
     """Exports the metrics of a server; an async context manager.
 
     Args:
-        settings: of the server.
-        collector: has the figures; its common labels get those of the settings besides.
-        host: address of the page where the settings name none.
-        ready: says whether the server is ready.
-        allowed: who may see the page.
-        supervisor: owns the task that exports.
-        monotonic: time, in seconds.
-        bounds: counts what the page refuses.
-        exposed: warning about a page on an address; empty when there is nothing to say.
-        tls: which connections to the page speak TLS; None has it speak plain only.
+        settings: settings of the server.
+        collector: collects the families; gets the labels of the settings as further common labels.
+        host: address of the page unless the settings name one.
+        ready: returns the readiness of the server.
+        allowed: returns the HTTP status by a peer's permission to see the page.
+        supervisor: owns the export task.
+        monotonic: monotonic time, seconds.
+        bounds: counts refused requests for the page.
+        exposed: returns the warning about a page on an address; empty without a warning.
+        tls: decides which connections to the page use TLS; None means plain only.
 
     Attributes:
         page: serves the page; None without one.
@@ -75,7 +75,7 @@ class Exporter:
             )
 
     async def start(self) -> None:
-        """Serve the page, or begin to export.
+        """Serve the page, or start the exports.
 
         Raises:
             ConfigError: the address cannot be bound, or a package is missing.
@@ -102,7 +102,7 @@ class Exporter:
         )
 
     async def close(self) -> None:
-        """End the page, or the exports."""
+        """Close the page, or stop the exports."""
         if self.page is not None:
             await self.page.close()
         if self._task is not None:

@@ -1,7 +1,7 @@
-"""Families as Prometheus reads them: its text format, version 0.0.4. Pure.
+"""Families in Prometheus's text format, version 0.0.4. Pure.
 
-https://prometheus.io/docs/instrumenting/exposition_formats/ ; names of topics and groups come from peers, so that
-values of labels are cut and escaped here, in one place.
+https://prometheus.io/docs/instrumenting/exposition_formats/ ; names of topics and groups come from peers, so label
+values are truncated and escaped here, in one place.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def pieces(families: Iterable[Family], common: Mapping[str, str]) -> Iterator[bytes]:
-    """The page, in pieces of at most `PER_STEP` samples.
+    """Yield the page in pieces of at most `PER_STEP` samples.
 
     Args:
-        families: what is shown; one of no samples is left out.
+        families: families to write; a family without samples is omitted.
         common: labels of all samples.
     """
     shared = "".join(f'{name}="{escaped(value)}",' for name, value in common.items())
@@ -40,12 +40,12 @@ def pieces(families: Iterable[Family], common: Mapping[str, str]) -> Iterator[by
 
 
 def escaped(text: str) -> str:
-    """A label's value as it stands between quotes; cut, and with nothing in it that is no UTF-8."""
+    """Return a label's value for a place between quotes: truncated, escaped, and valid UTF-8."""
     return text[:LABEL_CHARACTERS].translate(_ESCAPES)
 
 
 def number(value: float) -> str:
-    """A number as Prometheus reads it."""
+    """Return a number in Prometheus's format."""
     if isnan(value):
         return "NaN"
     if value in (inf, -inf):

@@ -1,4 +1,4 @@
-"""Metric families and histograms: the values that pages and exporters are made of. Pure."""
+"""Metric families and histograms: the values of pages and exporters. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Final
 
 LABEL_CHARACTERS: Final = 256
-"""Maximum characters of a label's value: names of peers may be longer than any topic."""
+"""Maximum characters of a label's value; names from peers may be longer than any topic."""
 PER_STEP: Final = 200
-"""Samples collected or written between two turns of the loop, which takes about a millisecond."""
+"""Samples collected or written between two loop turns, which takes about a millisecond."""
 
 
 class Kind(StrEnum):
@@ -29,7 +29,7 @@ class Histogram:
         bounds: upper bounds, ascending, without infinity.
 
     Attributes:
-        counts: values by bound, not cumulative; the last is of those above all bounds.
+        counts: values by bound, not cumulative; the last count is of values above all bounds.
         total: sum of the values.
     """
 
@@ -46,28 +46,28 @@ class Histogram:
         return sum(self.counts)
 
     def note(self, value: float, times: int = 1) -> None:
-        """Count a value, which was seen so many times."""
+        """Count a value that occurred `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
     def copy(self) -> Histogram:
-        """The present counts, as a value that does not change any more."""
+        """Return a copy of the present counts, which does not change any more."""
         other = Histogram(self.bounds)
         other.counts, other.total = self.counts[:], self.total
         return other
 
 
 class SampledHistogram:
-    """Histograms by labels, estimated: few values are looked at, and how many there were is known.
+    """Estimated histograms by labels: a few values are sampled, and the total number of values is exact.
 
-    What has come since the last look is divided among the samples since then, so that no count ever falls.
+    Each call of `advance` divides the new values among the samples since the last call, so that no count ever falls.
 
     Args:
         bounds: see `Histogram`.
-        most: different labels at most; samples of further ones are dropped.
+        most: maximum number of label combinations; samples of further ones are dropped.
 
     Attributes:
-        histograms: by labels.
+        histograms: histograms by labels.
     """
 
     def __init__(self, bounds: tuple[float, ...], most: int = 1_000) -> None:
@@ -87,7 +87,7 @@ class SampledHistogram:
         found.note(value)
 
     def advance(self, total: int) -> None:
-        """Divide what has come since the last call among the samples since then.
+        """Divide the values since the last call among the samples since then.
 
         Args:
             total: number of values since the start.
@@ -95,7 +95,7 @@ class SampledHistogram:
         fresh = total - self._seen
         weight = sum(one.count for one in self._samples.values())
         if fresh <= 0 or not weight:
-            return  # without a sample it is counted with the next ones
+            return  # without samples, the next call counts these values
         done = divided = 0
         for labels, samples in self._samples.items():
             histogram = self.histograms.setdefault(labels, Histogram(self._bounds))
@@ -117,13 +117,13 @@ class Family:
     """A metric family.
 
     Attributes:
-        name: as Prometheus shows it; that of a counter ends with `_total`.
-        kind: its type.
-        help: what it says, in a line.
+        name: name as Prometheus shows it; a counter's name ends with `_total`.
+        kind: type of the family.
+        help: description in one line.
         labels: names of its labels.
-        most: samples at most; further ones are left out and counted.
+        most: maximum number of samples; further ones are omitted and counted.
         samples: values of the labels, and the value.
-        left_out: samples beyond `most`.
+        left_out: number of samples beyond `most`.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Family:
     left_out: int = 0
 
     def add(self, value: Value, *labels: str) -> None:
-        """Add a sample, if there is room for it."""
+        """Add a sample, unless the family is full."""
         if len(self.samples) < self.most:
             self.samples.append((labels, value))
         else:
@@ -143,33 +143,33 @@ class Family:
 
 
 Steps = Iterator[Family | None]
-"""Families one by one, with None between them where others can be served."""
+"""Families one by one, with None between them where the loop may serve other work."""
 Source = Callable[[], Steps]
-"""Reads the present figures."""
+"""Returns the present figures."""
 
 
 def counter(name: str, help_text: str, value: float, **labels: str) -> Family:
-    """A family of one counter."""
+    """Return a family of one counter."""
     return _one(name, Kind.COUNTER, help_text, value, labels)
 
 
 def gauge(name: str, help_text: str, value: float, **labels: str) -> Family:
-    """A family of one gauge."""
+    """Return a family of one gauge."""
     return _one(name, Kind.GAUGE, help_text, value, labels)
 
 
 def gauges(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Family:
-    """A family of gauges by one label."""
+    """Return a family of gauges by one label."""
     return Family(name, Kind.GAUGE, help_text, (label,), samples=[((key,), value) for key, value in values.items()])
 
 
 def counters(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Family:
-    """A family of counters by one label."""
+    """Return a family of counters by one label."""
     return Family(name, Kind.COUNTER, help_text, (label,), samples=[((key,), value) for key, value in values.items()])
 
 
 def left_out(families: Collection[Family]) -> Family:
-    """How many samples each family lacks; only of those that lack some."""
+    """Return a family with the number of omitted samples of each family that omits some."""
     missing = {one.name: float(one.left_out) for one in families if one.left_out}
     return gauges(
         "tianzhou_metrics_left_out", "Samples that a family lacks because of metricsOtelCardinalityLimit.", "family",

@@ -1,4 +1,4 @@
-"""Heads of HTTP requests that ask for a page: the little of HTTP/1 that this takes. Pure."""
+"""Heads of HTTP requests for a page: the small part of HTTP/1 that a page needs. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ REASONS: Final = {
 
 
 class BadRequest(Exception):
-    """A request that gets no page.
+    """A request that gets an error status.
 
     Args:
-        status: of the answer.
-        why: in words.
+        status: HTTP status of the response.
+        why: the reason as text.
     """
 
     def __init__(self, status: int, why: str) -> None:
@@ -31,7 +31,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for.
+    """A parsed request.
 
     Attributes:
         path: without its query.
@@ -45,10 +45,10 @@ class Request:
 
 
 def parse_head(data: bytes) -> Request:
-    """Read the head of a request, up to and with its empty line.
+    """Parse the head of a request, up to and including its empty line.
 
     Raises:
-        BadRequest: it is none, or asks for something that is not served here.
+        BadRequest: it is not a request, or requests something that is not served here.
     """
     lines = data.decode("latin-1").split("\r\n")
     if len(lines) > MAX_LINES:
@@ -85,13 +85,13 @@ def _basic(value: str) -> tuple[str, str] | None:
 
 
 def response_head(status: int, content_type: str, length: int, extra: str = "") -> bytes:
-    """Head of a response; the connection ends with it.
+    """Return the head of a response. The connection closes after the response.
 
     Args:
-        status: the code.
-        content_type: of the body.
-        length: of the body, in bytes.
-        extra: further header lines, each with its end.
+        status: HTTP status.
+        content_type: content type of the body.
+        length: bytes of the body.
+        extra: further header lines, each with its line end.
     """
     return (
         f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n"

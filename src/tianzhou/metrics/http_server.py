@@ -1,7 +1,7 @@
-"""A small HTTP server on the process's own loop: `/metrics`, `/healthz`, `/readyz`, one request a connection.
+"""A small HTTP server on the process's event loop: `/metrics`, `/healthz`, `/readyz`, one request per connection.
 
-Everything a peer can make it do is bounded: heads by bytes and seconds, connections by number, answers by seconds. A
-page that is asked for again and again is made so rarely that it takes a fifth of the processor at most.
+All resources that a peer can use are limited: heads by bytes and seconds, connections by number, responses by seconds.
+A page that is requested again and again is cached, so that making it takes at most a fifth of the processor.
 """
 
 from __future__ import annotations
@@ -24,61 +24,61 @@ from tianzhou.metrics.readiness import Readiness
 from tianzhou.supervision import retrieve_exception, start_awaited, start_owned
 
 HEAD_TIMEOUT_S: Final = 5.0
-"""Seconds in which the head of a request has to be whole."""
+"""Seconds within which a request's head must be complete."""
 ANSWER_TIMEOUT_S: Final = 30.0
-"""Seconds in which a peer has to take its answer."""
+"""Seconds within which a peer must receive its response."""
 CLOSE_TIMEOUT_S: Final = 2.0
-"""Seconds in which a peer that has its answer has to close."""
+"""Seconds within which a peer must close after its response."""
 HANDSHAKE_EVERY_S: Final = 0.02
-"""Seconds between the beginnings of two TLS handshakes, so that strangers can have few of them computed."""
+"""Seconds between the starts of two TLS handshakes, which limits the processor time that peers can use."""
 ACCEPT_AGAIN_S: Final = 1.0
-"""Seconds until connections are accepted again after that has failed."""
+"""Seconds before the server accepts connections again after an error."""
 WRITE_BYTES: Final = 65_536
 FRESH_S: Final = 0.2
-"""Seconds for which a page is served again at least."""
+"""Minimum seconds for which a page is cached."""
 REST: Final = 4.0
-"""A page is served again for so many times as long as it took to make it."""
+"""Factor of the time for making a page, which gives the seconds for which the page is cached."""
 TEXT: Final = "text/plain; charset=utf-8"
 _CHALLENGE: Final = 'WWW-Authenticate: Basic realm="tianzhou"\r\n'
 _log = logging.getLogger(__name__)
 
 
 Page = Callable[[], AsyncIterator[bytes]]
-"""Makes the page, in pieces between which others are served."""
+"""Yields the page in pieces. The loop may serve other work between them."""
 Allowed = Callable[[str, "tuple[str, str] | None"], int]
-"""Status for a peer's address and credentials: 200, 401 or 403."""
+"""Returns the HTTP status for a peer's address and credentials: 200, 401 or 403."""
 
 
 class PageTls(Protocol):
-    """What a page needs to know of TLS.
+    """TLS of a page's connections.
 
     Attributes:
-        sniffs: whether who begins without TLS is served as well.
+        sniffs: whether plain connections are served as well.
     """
 
     sniffs: bool
 
     async def context_for(self, accepted: socket.socket) -> ssl.SSLContext | None:
-        """What a new connection speaks TLS with, by the first byte its peer sends; None for one that speaks plain.
+        """Return the TLS context for a new connection by its peer's first byte; None for a plain connection.
 
         Args:
-            accepted: the connection; it does not block, and nothing is taken from it.
+            accepted: the non-blocking connection; this call consumes no byte of it.
         """
 
 
 class MetricsServer:
-    """Serves the page of metrics, and answers probes.
+    """Serves the metrics page, and answers probes.
 
     Args:
         host: address to bind.
-        port: port, 0 for any free one; the bound one is `port` after the start.
-        page: makes the page.
-        ready: says whether the server is ready.
-        allowed: who may see the page.
-        monotonic: time, in seconds.
-        bounds: counts what is refused.
-        host_setting: what sets the host, for errors.
-        tls: which connections speak TLS; None speaks plain only.
+        port: port to bind, 0 for any free port; after the start, `port` is the bound port.
+        page: yields the page.
+        ready: returns the readiness of the server.
+        allowed: returns the HTTP status by a peer's permission to see the page.
+        monotonic: monotonic time, seconds.
+        bounds: counts refused connections.
+        host_setting: key of the setting for the host, for errors.
+        tls: decides which connections use TLS; None means plain only.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """Where it is reached, `host:port`."""
+        """Address of the server, `host:port`."""
         return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """Where the page is, with `https` where nothing else is served."""
+        """URL of the page, with `https` where only TLS is served."""
         return f"{'http' if self._tls is None or self._tls.sniffs else 'https'}://{self.address}/metrics"
 
     async def start(self) -> None:
@@ -153,7 +153,7 @@ class MetricsServer:
         self._listeners.clear()
 
     async def close(self) -> None:
-        """Stop serving; what is being answered ends."""
+        """Stop serving and cancel the responses in progress."""
         self._unbind()
         tasks = [*self._open, *filter(None, [self._making])]
         for task in tasks:
@@ -177,14 +177,14 @@ class MetricsServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
+            # The socket stays readable while accepting fails: without a pause the loop would spin.
             _log.warning("%s cannot be asked for now: %s", self.url, error.strerror or error)
             for each in self._listeners:
                 loop.remove_reader(each)
             self._rest = loop.call_later(ACCEPT_AGAIN_S, self._listen)
 
     def _left(self, task: asyncio.Task[None]) -> None:
-        # A connection that the loop has taken over is closed by it; one that is cancelled before, by nobody else.
+        # The loop closes a connection that it has taken over. Close one that was cancelled before that.
         accepted = self._open.pop(task)
         if accepted is not None:
             accepted.close()
@@ -198,7 +198,7 @@ class MetricsServer:
             try:
                 await self._answer(reader, writer, ip, refused=context is None and self._tls_only)
             finally:
-                # What a peer has not read yet is dropped with a peer that takes too long.
+                # Abort the connection of a slow peer, because close() would wait until it has read the rest.
                 (writer.close if writer.transport.get_write_buffer_size() == 0 else writer.transport.abort)()
 
     @property
@@ -214,10 +214,10 @@ class MetricsServer:
     async def _connected(
         self, accepted: socket.socket, context: ssl.SSLContext | None
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The streams of a connection, with TLS behind its handshake.
+        """Return the streams of a connection, with TLS after its handshake.
 
         Raises:
-            OSError: there was none.
+            OSError: the handshake failed.
         """
         loop = asyncio.get_running_loop()
         options: dict[str, Any] = {}
@@ -261,7 +261,7 @@ class MetricsServer:
             await writer.drain()
             if writer.can_write_eof():
                 writer.write_eof()
-        # Closing while something of the peer is unread would take the answer from it.
+        # Closing a socket with unread bytes of the peer would reset the connection before the peer reads the response.
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await reader.read(1)
 
@@ -298,7 +298,7 @@ class MetricsServer:
         return (200 if found.ready else 503), "application/json", [json.dumps(told).encode() + b"\n"]
 
     async def _present(self) -> list[bytes]:
-        """The page: made now, the one being made, or the last one while that is young."""
+        """Return the page: the cached one while it is young, else the one in progress, else a new one."""
         if self._made is not None and self._monotonic() < self._made[1]:
             return self._made[0]
         if self._making is None:

@@ -1,4 +1,4 @@
-"""Families as OpenTelemetry's metrics, sent to a collector over gRPC: `metricsExporterType=OTLP_GRPC`."""
+"""OpenTelemetry metrics of the families, sent to a collector over gRPC: `metricsExporterType=OTLP_GRPC`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _Key = tuple[str, tuple[str, ...]]
 
 
 class OtlpExport:
-    """Sends families to a collector.
+    """Exporter of families to an OpenTelemetry collector.
 
     Args:
-        target: the collector, as in `http://127.0.0.1:4317`; https speaks TLS.
-        headers: sent with each request.
-        timeout_s: seconds an export may take.
+        target: the collector, such as `http://127.0.0.1:4317`; https uses TLS.
+        headers: headers of each request.
+        timeout_s: maximum seconds of an export.
         common: labels of all samples.
-        delta: whether counters and histograms say what came since the last export, instead of since the start.
-        exporter: takes the metrics; None for one of OpenTelemetry's.
+        delta: whether counters and histograms are sent as the difference since the last export, instead of since the
+            start.
+        exporter: sends the metrics; None for OpenTelemetry's own.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class OtlpExport:
         """Send the families.
 
         Args:
-            families: what is sent.
-            now_ns: the time.
+            families: families to send.
+            now_ns: present time, nanoseconds since the epoch.
 
         Raises:
-            RemotingError: the collector did not take them.
+            RemotingError: the collector did not accept them.
         """
         after: dict[_Key, float | Histogram] = {}
         metrics = [self._metric(one, now_ns, after) for one in families if one.samples]
@@ -73,11 +74,11 @@ class OtlpExport:
         if self._exporter.export(data, self._timeout_s * 1000) is not sdk.MetricExportResult.SUCCESS:
             raise RemotingError("the collector of metricsGrpcExporterTarget did not take the metrics")
         if self._delta:
-            # What a collector did not take is in the next export.
+            # Only after a success: the next export includes the values that a collector did not accept.
             self._before, self._began_ns = after, now_ns
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._exporter.shutdown(self._timeout_s * 1000)
 
     def _metric(self, family: Family, now_ns: int, after: dict[_Key, float | Histogram]) -> sdk.Metric:
@@ -110,7 +111,7 @@ class OtlpExport:
 
 
 def since(value: float | Histogram, before: float | Histogram | None) -> float | Histogram:
-    """What came to a counter or histogram since an earlier look; all of it where it began anew."""
+    """Return the growth of a counter or histogram since an earlier value; the whole value if it was reset since."""
     if before is None:
         return value
     if isinstance(value, Histogram) and isinstance(before, Histogram):

@@ -1,4 +1,4 @@
-"""Figures of this process: processor time, memory, descriptors, and how late its event loop is."""
+"""Metrics of this process: processor time, memory, descriptors, and the lag of its event loop."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Final
 from tianzhou.metrics.families import Family, Histogram, Kind, Steps, counter, gauge
 
 TICK_S: Final = 0.1
-"""Seconds between two looks at how late the loop is."""
+"""Seconds between two measurements of the loop's lag."""
 LAG_BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _STARTED_S: Final = time.time()
 
 
 class LoopLag:
-    """How late the running loop serves a timer, looked at ten times a second.
+    """Lag of the running loop: how late it serves a timer, measured ten times a second.
 
     Attributes:
-        histogram: seconds.
+        histogram: lags in seconds.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look, in the running loop."""
+        """Start measuring, in the running loop."""
         loop = asyncio.get_running_loop()
         self._due_s = loop.time() + TICK_S
         self._timer = loop.call_at(self._due_s, self._tick, loop)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -49,7 +49,7 @@ class LoopLag:
         self._timer = loop.call_at(self._due_s, self._tick, loop)
 
     def steps(self) -> Steps:
-        """Its families; the longest time begins anew with each."""
+        """Yield the families of the lag. Each call resets the longest lag."""
         found = Family("tianzhou_loop_lag_seconds", Kind.HISTOGRAM, "How late the event loop served a timer.")
         found.add(self.histogram.copy())
         yield found
@@ -60,7 +60,7 @@ class LoopLag:
 
 
 def process_steps() -> Steps:
-    """Families of the process, under the names that Prometheus's own clients use."""
+    """Yield the families of the process, under the names of Prometheus's own clients."""
     used = os.times()
     yield counter("process_cpu_seconds_total", "Processor time of the process.", used.user + used.system)
     yield gauge("process_start_time_seconds", "When the process began, since the epoch.", _STARTED_S)
@@ -83,6 +83,6 @@ def _resident_bytes() -> int | None:
 
 
 def private_bytes() -> int | None:
-    """Return the memory of this process without mapped files, in bytes; None where the system does not tell it."""
+    """Return the memory of this process without mapped files, in bytes; None where the system does not report it."""
     fields = _statm()
     return max(fields[1] - fields[2], 0) * os.sysconf("SC_PAGE_SIZE") if fields else None

@@ -1,4 +1,4 @@
-"""Readiness of a server: whether it should be sent clients. Pure."""
+"""Readiness of a server for clients. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a server should be sent clients.
+    """Readiness of a server for clients.
 
     Attributes:
         reasons: why it is not ready; empty when it is.
-        facts: what else operators look for.
+        facts: further facts for operators.
     """
 
     reasons: tuple[str, ...] = ()
@@ -20,5 +20,5 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether there is no reason against it."""
+        """Whether no reason speaks against it."""
         return not self.reasons

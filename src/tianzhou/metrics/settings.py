@@ -15,7 +15,7 @@ PROM: Final = "PROM"
 OTLP: Final = "OTLP_GRPC"
 LOG: Final = "LOG"
 TYPES: Final = (DISABLED, OTLP, PROM, LOG)
-"""Ways to export, by RocketMQ's numbers: a file may give the number, too."""
+"""Types of exporters by RocketMQ's numbers: a file may contain the number, too."""
 MOST_LABELS: Final = 32
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 RESERVED: Final = frozenset({"cluster", "node_type", "node_id", "aggregation", "le"})
@@ -26,7 +26,7 @@ FIXED: Final = (
     "metricGrpcExporterIntervalInMills", "metricLoggingExporterIntervalInMills", "metricsLabel", "metricsInDelta",
     "metricsOtelCardinalityLimit",
 )  # fmt: skip
-"""Keys that no request may change: all of them."""
+"""Keys that no request may change: all keys of metrics."""
 RANGES: Final = {
     "metricsPromExporterPort": (0, 65_535),
     "metricGrpcExporterTimeOutInMills": (1, 600_000),
@@ -38,7 +38,7 @@ RANGES: Final = {
 
 @dataclass
 class MetricsSettings:
-    """Keys of metrics. `metricsAllowedAddresses` is Tianzhou's own: who may read the page without credentials."""
+    """Keys of metrics. `metricsAllowedAddresses` (readers of the page without credentials) is a key of our own."""
 
     metrics_exporter_type: str = DISABLED
     metrics_otel_cardinality_limit: int = 50_000
@@ -55,17 +55,17 @@ class MetricsSettings:
 
     @property
     def metrics_exporter(self) -> str:
-        """How metrics are exported: one of `TYPES`."""
+        """Type of the exporter: one of `TYPES`."""
         text = self.metrics_exporter_type.strip().upper()
         return TYPES[int(text)] if text.isdigit() and int(text) < len(TYPES) else text
 
 
 def pairs(text: str, key: str) -> dict[str, str]:
-    """Read `name:value,name:value`, as `metricsLabel` and `metricsGrpcExporterHeader` have it.
+    """Parse `name:value,name:value`, the form of `metricsLabel` and `metricsGrpcExporterHeader`.
 
     Args:
-        text: the value of the key.
-        key: for errors.
+        text: value of the key.
+        key: the key, for errors.
 
     Raises:
         ConfigError: a part has no colon, or there are too many.
@@ -82,10 +82,10 @@ def pairs(text: str, key: str) -> dict[str, str]:
 
 
 def static_labels(text: str) -> dict[str, str]:
-    """Labels of `metricsLabel`.
+    """Return the labels of `metricsLabel`.
 
     Raises:
-        ConfigError: a name is none that Prometheus takes, or one of those that every sample has.
+        ConfigError: a name is not a valid Prometheus label name, or is a label that every sample has.
     """
     labels = pairs(text, "metricsLabel")
     for name in labels:
@@ -98,7 +98,7 @@ def static_labels(text: str) -> dict[str, str]:
 
 
 def metrics_problems(values: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with values that have a form of their own: key, value and why."""
+    """Yield the faults of values with a syntax of their own: key, value and reason."""
     for key, read in (
         ("metricsLabel", static_labels),
         ("metricsGrpcExporterHeader", lambda text: pairs(text, "metricsGrpcExporterHeader")),

@@ -1,13 +1,12 @@
 """Memory budgets over all connections of a server: half-received frames, and requests being served.
 
-A frame may have 16 MiB, so a hundred peers that send most of one and then stop would hold 1.6 GiB; and ten thousand
-that stop after the first read would hold 1.3 GiB. Above the limit, connections whose frame needs more room are not
-read from until others have finished; one of them is exempt, so that some frame is finished even when all are
-waiting. Meanwhile all reads are small, and a connection that holds no more than such a read does not wait: requests of
-a few kilobytes are served on.
+A frame may have 16 MiB. A hundred peers that send most of one and then stop would hold 1.6 GiB, and ten thousand peers
+that stop after the first read would hold 1.3 GiB. Above the limit, the server does not read from connections whose
+frame needs more memory until others have finished. One of them is exempt, so that some frame is finished even when all
+wait. Meanwhile all reads are small. A connection that holds no more than such a read does not wait, so requests of a
+few kilobytes are still served.
 
-`RequestBudget` counts requests whose answers are being worked on: each connection may have some, but not all of them
-together any number.
+`RequestBudget` counts requests in service. Each connection may have some, but all connections together are limited.
 
 Pure: connections are values with `hold()` and `release()`.
 """
@@ -25,26 +24,26 @@ FRAMES, REQUESTS, REPLIES, ACKNOWLEDGEMENTS = 8, 16, 32, 64
 
 
 class Holdable(Protocol):
-    """A connection that can be held: not read from until it is released."""
+    """A connection that can be held: the server does not read from it until it is released."""
 
     def hold(self, reason: int = ...) -> None:
         """Stop reading."""
 
     def release(self, reason: int = ...) -> None:
-        """Read on."""
+        """Resume reading."""
 
 
 class FrameBudget:
-    """Counts every byte reserved for half-received frames.
+    """Counter of bytes reserved for half-received frames.
 
     Args:
         limit: bytes above which connections wait. Each is held after the growth that crossed the limit, and buffers
-            grow by doubling; small reads of all connections together may take the limit once more, unless there are
-            more connections than one per 2 KiB of it. So the most really used is three times the limit and one frame.
+            double when they grow. Small reads of all connections together may take the limit once more, unless there
+            are more connections than one per 2 KiB of it. So the maximum use is three times the limit and one frame.
 
     Attributes:
         used: bytes reserved now.
-        read_size: bytes to read at once from a connection without a buffer of its own.
+        read_size: bytes of one read from a connection without a buffer of its own.
     """
 
     def __init__(self, limit: int) -> None:
@@ -62,18 +61,18 @@ class FrameBudget:
         return len(self._waiting)
 
     def set_connections(self, connections: int) -> None:
-        """Set how many connections share the budget."""
+        """Set the number of connections that share the budget."""
         # A frame that two small reads do not complete gets a buffer of twice its size.
         self._small = max(SMALLEST_READ, min(LARGEST_SMALL_READ, self.limit // (4 * max(connections, 1))))
         self._choose_reads()
 
     def reserve(self, connection: Holdable, size: int, *, finished: bool = False) -> None:
-        """Set how many bytes a connection has reserved for a frame that is not whole.
+        """Set the bytes that a connection has reserved for an incomplete frame.
 
         Args:
-            connection: whose frame it is.
-            size: bytes, 0 when there is no such frame.
-            finished: whether its last frame is whole now, `size` being the next one's.
+            connection: the connection that receives the frame.
+            size: bytes; 0 without an incomplete frame.
+            finished: whether its last frame is complete now, and `size` belongs to the next one.
         """
         before = self._sizes.get(connection, 0)
         self.used += size - before
@@ -114,17 +113,17 @@ class FrameBudget:
 
 
 class RequestBudget:
-    """Counts every byte of requests being served.
+    """Counter of bytes of requests in service.
 
-    Above the limit, connections that have more than their share are not read from until some of theirs are answered,
-    or enough of others'. Who has less is served on.
+    Above the limit, the server does not read from connections that use more than their share, until enough requests
+    are answered. Connections below their share are still served.
 
     Args:
-        limit: bytes above which connections wait; what is really used is half as much again, and a read of each.
+        limit: bytes above which connections wait; the maximum use is 1.5 times the limit and one read of each.
 
     Attributes:
-        used: bytes now; raised and lowered by the connections.
-        connections: how many share the limit.
+        used: bytes now; the connections raise and lower it.
+        connections: number of connections that share the limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -139,7 +138,7 @@ class RequestBudget:
         return len(self._waiting)
 
     def grew_above_limit(self, connection: Holdable, size: int) -> bool:
-        """Hold a connection that grew to `size` bytes above the limit; False when it has less than its share."""
+        """Hold a connection that grew to `size` bytes above the limit. Return False when it is below its share."""
         if connection in self._waiting or size * 2 * self.connections < self.limit:
             return False
         self._waiting[connection] = None

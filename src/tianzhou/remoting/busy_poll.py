@@ -1,8 +1,8 @@
 """Busy polling: the loop stays awake for a peer that sends one request at a time.
 
-Between a reply and the next request of such a peer there is nothing to do for some ten microseconds. A loop that falls
-asleep has to be woken, which takes longer than serving the request, on a virtual machine several times as long. So the
-loop of a peer whose requests came at once a few times in a row polls for more for a moment before it sleeps.
+Between a reply and the peer's next request the loop is idle for some ten microseconds. Waking a sleeping loop takes
+longer than serving the request, and several times longer on a virtual machine. So when a peer's requests came quickly
+a few times in a row, the loop polls for a moment before it sleeps.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import os
 from collections.abc import Callable
 
 STREAK = 4
-"""Requests in a row that came within `busy_poll_s` before the loop stays awake for the next."""
+"""Number of consecutive requests within `busy_poll_s` before the loop polls for the next one."""
 MAX_POLLS = 256
-"""Maximum loop turns spent polling for one request, should the clock stand still."""
+"""Maximum loop turns spent polling for one request, in case the clock stands still."""
 
 
 class BusyPoll:
-    """Polls for the next request for a while after a reply, where that has paid lately.
+    """Polls for a peer's next request for a while after a reply, if that has paid lately.
 
-    Only one peer at a time is worth it: with several there is work enough, or others who need the processor. Who lets
-    the time pass once, or has to wait for a reply, has to ask quickly `STREAK` times again before the loop polls.
+    The loop polls for one peer at a time. With several peers there is enough work, or other processes need the
+    processor. A peer that lets the time pass once, or has to wait for a reply, must send `STREAK` quick requests again
+    before the loop polls.
 
     Args:
         loop: the event loop.
@@ -44,8 +45,8 @@ class BusyPoll:
         """Note a request of a peer.
 
         Args:
-            peer: who, compared by identity.
-            gap_s: seconds since something was last written to it before; `inf` when it has to wait for its reply.
+            peer: the peer, compared by identity.
+            gap_s: seconds since the last write to the peer; `inf` when the peer has to wait for its reply.
         """
         if peer is not self._peer:
             self._peer, self._streak = peer, 0
@@ -67,7 +68,7 @@ class BusyPoll:
     def _poll(self) -> None:
         if self._polls_left > 0 and self._monotonic() < self._until:
             self._polls_left -= 1
-            # Whoever else wants this core goes first: the peer may be on it.
+            # Let other processes use this core first: the peer may run on it.
             os.sched_yield()
             self._loop.call_soon(self._poll)
         else:

@@ -1,7 +1,7 @@
 """Certificates of servers and clients, and of the authority that signs them. They pass OpenSSL's `X509_STRICT`.
 
-Python 3.13 sets that flag by default. It wants basic constraints, key usage and key identifiers (RFC 5280). Time and
-keys are handed in. Imported when the first certificate is made: `cryptography` takes 0.1 s.
+Python 3.13 sets that flag by default. It requires basic constraints, key usage and key identifiers (RFC 5280). The
+caller passes time and keys. Import this module only to make a certificate, because `cryptography` takes 0.1 s to load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 Key = ec.EllipticCurvePrivateKey
 CLOCK_SKEW: Final = dt.timedelta(days=1)
-"""Time before its making from which on a certificate is valid, for machines whose clocks are late."""
+"""Time by which a certificate becomes valid before it is made, for machines whose clocks are late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Authority:
     """An authority that signs certificates.
 
     Attributes:
-        certificate: its own.
+        certificate: the authority's certificate.
         key: its private key.
     """
 
@@ -41,13 +41,13 @@ def make_key() -> Key:
 
 
 def make_authority(name: str, key: Key, now: dt.datetime, days: float) -> Authority:
-    """Return an authority whose certificate it has signed itself.
+    """Return an authority with a self-signed certificate.
 
     Args:
-        name: its common name.
-        key: its private key.
+        name: common name of the authority.
+        key: private key of the authority.
         now: present time, aware.
-        days: for which its certificate is valid.
+        days: validity of the certificate in days.
     """
     subject = _named(name)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -88,15 +88,15 @@ def sign(
     """Return a certificate for servers and clients.
 
     Args:
-        authority: signs it.
-        name: its common name.
-        key: public key of its owner.
-        hosts: DNS names, IP addresses, URIs and addresses of e-mail that it stands for.
+        authority: the signing authority.
+        name: common name of the owner.
+        key: public key of the owner.
+        hosts: DNS names, IP addresses, URIs and e-mail addresses of the owner.
         now: present time, aware.
-        days: for which it is valid.
+        days: validity in days.
 
     Raises:
-        ValueError: a host cannot stand in a certificate.
+        ValueError: a host is not a valid name for a certificate.
     """
     issuer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = _begun(_named(name), authority.certificate.subject, key, now, days)
@@ -104,7 +104,7 @@ def sign(
 
 
 def sign_itself(name: str, key: Key, hosts: Iterable[str], now: dt.datetime, days: float) -> x509.Certificate:
-    """Return a certificate that its owner has signed, which no peer can verify without having it; as `sign`."""
+    """Return a self-signed certificate, which only peers that have it can verify; arguments as for `sign`."""
     subject, public = _named(name), key.public_key()
     own = x509.SubjectKeyIdentifier.from_public_key(public)
     return _for_peers(_begun(subject, subject, public, now, days), public, own, hosts).sign(key, hashes.SHA256())
@@ -145,7 +145,7 @@ def _for_peers(
     issuer: x509.SubjectKeyIdentifier,
     hosts: Iterable[str],
 ) -> x509.CertificateBuilder:
-    """Add what a server and a client need: a broker is both."""
+    """Add the extensions for both servers and clients, because a broker is both."""
     purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     identifier = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer)
     builder = (

@@ -1,4 +1,4 @@
-"""Requests to servers by address: one connection each, made when needed."""
+"""Requests to servers by address: one connection per address, made when needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REPLACE_INTERVAL_S = 1.0
 _log = logging.getLogger(__name__)
 
 NOTABLE_SHARE = 0.1
-"""Share of a request's timeout from which connecting is named as a cause of the timeout."""
+"""Share of a request's timeout from which an error names connecting as a cause of the timeout."""
 
 
 def _proxies(socks: str | Mapping[str, Mapping[str, str]]) -> SocksProxies:
@@ -48,10 +48,10 @@ def _proxies(socks: str | Mapping[str, Mapping[str, str]]) -> SocksProxies:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`.
+    """Return host and port of `host:port` or `[v6]:port`.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the address has neither form.
     """
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port[:9]) > MAX_PORT:
@@ -61,7 +61,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def _reason(error: OSError) -> str:
-    """The system's words, which asyncio replaces by its own."""
+    """Return the operating system's error text, which asyncio replaces with its own."""
     if error.errno and error.errno > 0 and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__
@@ -69,12 +69,12 @@ def _reason(error: OSError) -> str:
 
 @dataclass(slots=True)
 class Exchange:
-    """A request on its way, as RPC hooks see it.
+    """A request in flight, as RPC hooks see it.
 
     Attributes:
         address: the server's `host:port`.
         request: the request; a hook may change it, its header fields above all.
-        reply: what the server answered; None before, and for one-way requests.
+        reply: the server's reply; None before it arrives, and for one-way requests.
     """
 
     address: str
@@ -109,9 +109,9 @@ class RemotingClient:
     Args:
         processor: serves requests that servers send (wire.md §7.8); by default they are answered as
             unsupported.
-        connect_timeout_ms: how long a connection attempt may take.
+        connect_timeout_ms: maximum ms of a connection attempt.
         hooks: see `RpcHook`; in this order.
-        border: a hook before these, for requests that the caller has not encoded.
+        border: a hook that runs before `hooks`, for requests that the caller has not encoded.
         clock: source of monotonic time.
         tls: speak TLS to every server (`tianzhou.remoting.tls.client_context`); None speaks plain.
         socks: proxies by network, see `SocksProxies`.
@@ -152,23 +152,23 @@ class RemotingClient:
 
     @property
     def open_connections(self) -> dict[str, Connection]:
-        """The connections by address, as they come and go; some may be closed already. To be read only."""
+        """Connections by address, live and read-only. Some may be closed already."""
         return self._connections
 
     @property
     def hooked(self) -> bool:
-        """Whether hooks see requests, so that each has to be a `Command` for them."""
+        """Whether hooks see requests, so that each request must be a `Command`."""
         return bool(self._command_hooks)
 
     @property
     def is_plain(self) -> bool:
-        """Whether connections lead straight to the servers, without TLS or a proxy."""
+        """Whether connections go directly to the servers, without TLS or a proxy."""
         return self._tls is None and self._proxies is None
 
     async def invoke(self, address: str, command: Command, timeout_ms: float = 3000) -> Command:
-        """Send a request and return the reply, whatever code that has.
+        """Send a request and return the reply, whatever its response code is.
 
-        A server that is going down answers GO_AWAY (1500); the request is then repeated once over a new
+        A server that shuts down replies GO_AWAY (1500); the client then repeats the request once over a new
         connection (wire.md §1.9).
 
         Args:
@@ -196,7 +196,7 @@ class RemotingClient:
         return [after for hook in hooks if (after := _call_hook(hook, exchange)) is not None]
 
     def prepare(self, address: str, command: Command) -> Command:
-        """A request as the hooks want it, for who sends it himself; what they do with replies is left out."""
+        """Return the request as the hooks change it, for a caller that sends it itself. Hooks do not see the reply."""
         if self._command_hooks:
             exchange = Exchange(address, command)
             self._before(exchange, self._command_hooks)
@@ -219,7 +219,7 @@ class RemotingClient:
         return reply
 
     def _may_replace(self, address: str, connection: Connection) -> bool:
-        # A server that replies GO_AWAY over each new connection would otherwise get new ones as fast as it does so.
+        # Limit the rate: a server that replies GO_AWAY over each new connection would otherwise get one per request.
         if self._connections.get(address) is not connection:
             return True  # it is replaced already
         now_s = self.group.monotonic()
@@ -248,10 +248,10 @@ class RemotingClient:
             ) from None
 
     async def reach(self, address: str, timeout_ms: float) -> tuple[Connection, float]:
-        """A connection for a request, made when there is none, and what is then left of the request's time.
+        """Return the connection for a request, made if needed, and the rest of the request's time.
 
         Args:
-            address: `host:port` of the server.
+            address: `host:port`.
             timeout_ms: for connecting and the reply together.
 
         Returns:
@@ -272,7 +272,7 @@ class RemotingClient:
         return connection, timeout_ms - took_ms
 
     async def invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
-        """`invoke` for a request the caller encoded with an id of `group.opaques`; GO_AWAY is just returned."""
+        """Invoke a request that the caller encoded with an opaque of `group.opaques`. Return a GO_AWAY reply, too."""
         exchange = None
         if self.hooks:
             exchange = Exchange(address, decode(memoryview(frame)[4:]))
@@ -296,7 +296,7 @@ class RemotingClient:
     async def invoke_oneway(
         self, address: str, command: Command, refused: Callable[[Command], object] | None = None
     ) -> None:
-        """Send a request that awaits no answer; connect first when there is no connection.
+        """Send a request that awaits no reply. Connect first when there is no connection.
 
         Args:
             address: `host:port`.
@@ -313,7 +313,7 @@ class RemotingClient:
         connection.invoke_oneway(self.prepare(address, command), refused)
 
     async def send_frame(self, address: str, frame: bytes) -> None:
-        """`invoke_oneway` for a request the caller encoded; returns when the connection can take more.
+        """Send a one-way request that the caller encoded. Return when the connection can take more.
 
         Raises:
             ConnectFailed: no connection could be made.
@@ -326,15 +326,15 @@ class RemotingClient:
         await connection.drain()
 
     def bind(self) -> None:
-        """Belong to the running event loop from now on, rather than from the first connection on."""
+        """Bind the client to the running event loop now, rather than at the first connection."""
         if not self.group.started:
             self.group.start()
 
     def check_loop(self) -> None:
-        """Check that the running event loop is the one this client belongs to.
+        """Check that the running event loop is the client's.
 
         Raises:
-            ClientError: it is another one.
+            ClientError: the running loop is another one.
         """
         if self.group.started and asyncio.get_running_loop() is not self.group.loop:
             raise ClientError(
@@ -343,10 +343,10 @@ class RemotingClient:
             )
 
     def connected(self, address: str) -> Connection | None:
-        """The open connection to an address, None when there is none now.
+        """Return the open connection to an address, None when there is none now.
 
         Raises:
-            ClientError: it belongs to another event loop.
+            ClientError: the client belongs to another event loop.
         """
         connection = self._connections.get(address)
         if connection is None or connection.closed:
@@ -356,12 +356,12 @@ class RemotingClient:
         return connection
 
     async def connect(self, address: str, timeout_ms: float | None = None) -> Connection:
-        """The connection to an address, made when there is none; callers at the same time share one attempt.
+        """Return the connection to an address; make one if needed. Concurrent callers share one attempt.
 
         Raises:
             ConnectFailed: it could not be made within the connect timeout or `timeout_ms`.
             ConnectionLost: the client is closed.
-            ClientError: it belongs to another event loop.
+            ClientError: the client belongs to another event loop.
         """
         if self._closed:
             raise ConnectionLost(f"cannot connect to {address}: the client is closed; make a new one")
@@ -379,7 +379,7 @@ class RemotingClient:
         if timeout_ms is None or timeout_ms >= self.connect_timeout_ms:
             return await asyncio.shield(dial)
         try:
-            # Not wait_for: Python 3.11's loses a cancellation that comes with the connection.
+            # Not wait_for: Python 3.11's wait_for loses a cancellation that arrives together with the connection.
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):
                 return await asyncio.shield(dial)
         except TimeoutError:
@@ -418,10 +418,10 @@ class RemotingClient:
         return connection
 
     async def _open_tunnel(self, proxy: SocksProxy, host: str, port: int) -> socket.socket:
-        """A socket whose other end is the server, by way of a proxy.
+        """Return a socket that a proxy connects to the server.
 
         Raises:
-            ConnectFailed: the proxy does not answer, or does not do it.
+            ConnectFailed: the proxy does not answer, or refuses.
         """
         from tianzhou.remoting.proxies.socks import handshake
 
@@ -463,7 +463,7 @@ class RemotingClient:
             _log.info("no new requests to %s over the present connection: it replied GO_AWAY", address)
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Close every connection and leave nothing behind; waiting requests fail with ConnectionLost."""
+        """Close every connection and all tasks. Waiting requests fail with ConnectionLost."""
         self._closed = True
         dials = list(self._dials.values())
         for dial in dials:

@@ -1,8 +1,8 @@
 """A connection that carries commands both ways.
 
-Servers and clients use the same connection: either side may send requests (wire.md §1.5). What it does per
-request is kept short on purpose: one joined write per read, no task and no future for a request that is answered
-at once, byte caps per read and per turn, and no reading from a peer that does not read.
+Servers and clients use the same connection: either side may send requests (wire.md §1.5). The work per request is
+small on purpose: one joined write per read, no task and no future for a request that is answered at once, byte limits
+per read and per turn, and no reading from a peer that does not read.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from tianzhou.wire.command import Command
 
 Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
-"""Serves requests: returns a reply or a `DeferredReply` (no task is made), or an awaitable (run as a task)."""
+"""Serves a request: returns a reply or a `DeferredReply` (both without a task), or an awaitable (run as a task)."""
 
 LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
-"""As `Processor`, with the seconds that the requests have waited before they could be served."""
+"""Like `Processor`, with the seconds that the requests waited before they were served."""
 
 FastPath: TypeAlias = "Callable[[Connection, bytearray, int, int], tuple[int, list[bytes]]]"
-"""Serves several requests at the front of a read by one call (docs/adr/0033).
+"""Serves several requests at the front of a read in one call (docs/adr/0033).
 
-It gets the connection, the read buffer, and where in it the first frame begins and the read ends. It returns where the
-first frame begins that it left to the processor, and the replies to the requests before that frame.
+It receives the connection, the read buffer, the start of the first frame and the end of the read. It returns the start
+of the first frame that it leaves to the processor, and the replies to the requests before that frame.
 """
 
 HELD_OVERHEAD = 1024
 
-# Further reasons are those of `budget`.
+# `budget` defines further reasons.
 _PAUSED_WRITING = 1
 _PAUSED_HELD = 2
 _PAUSED_TURN = 4
@@ -53,9 +53,9 @@ _log = logging.getLogger(__name__)
 
 
 class Connection(Outgoing, asyncio.BufferedProtocol):
-    """One peer: its address, its attributes, and the way to talk to it.
+    """One peer: its address, its attributes, and the methods to send to it.
 
-    Made by `RemotingServer` and `RemotingClient`; processors receive it with every request.
+    `RemotingServer` and `RemotingClient` create it. Processors receive it with every request.
     """
 
     __slots__ = (
@@ -67,14 +67,14 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
     def __init__(self, group: ConnectionGroup[Connection]) -> None:
         super().__init__(group)
         self.remote_ip = self.remote_address = ""
-        self.account = ""  # that of the verified certificate the peer has shown (tls.server.accountFrom)
-        self.verified_ip = ""  # what a peer cannot choose: see `use_proxy_header`
+        self.account = ""  # account of the peer's verified certificate (tls.server.accountFrom)
+        self.verified_ip = ""  # address that the peer cannot forge: see `use_proxy_header`
         self.remote_port = 0
         self.remote_host_bytes = b"\0\0\0\0"
-        self.broken = False  # whether it ended by an error of the network, as a reset is
+        self.broken = False  # whether a network error, such as a reset, ended the connection
         self._lost = False
         self.last_read = self.last_write = self.gathering_since = 0.0
-        self.silent_since = group.monotonic()  # inf when a whole command has come
+        self.silent_since = group.monotonic()  # inf once a whole command has arrived
         self._session = Session(group.scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._attributes: dict[str, Any] | None = None
@@ -83,7 +83,7 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
         self._deferred: dict[DeferredReply, None] = {}
         self._paused = self._held = self._shared = self._reserved = 0
         self._backlog: list[Command] = []
-        # Replies to what was served before the rest of a read was split; None when nothing was.
+        # Replies that the fast path made before the rest of the read was split; None without such replies.
         self._served: list[bytes] | None = None
         self._proxy_header: ProxyHeader | None = None
 
@@ -102,19 +102,19 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Values that the owner remembers about this peer."""
+        """Values that the owner stores about this peer."""
         if self._attributes is None:
             self._attributes = {}
         return self._attributes
 
     @property
     def local_ip(self) -> str:
-        """The address at which the peer has reached us; empty where sockets have none."""
+        """Local address that the peer has connected to; empty for sockets without addresses."""
         name = self._transport.get_extra_info("sockname")
         return host_of(name[0])[0] if isinstance(name, tuple) and len(name) >= 2 else ""
 
     def on_close(self, callback: Callable[[Connection], None]) -> None:
-        """Have `callback(connection)` called once when the connection is gone; at once when it already is."""
+        """Call `callback(connection)` once when the connection is lost; call it now if it is lost already."""
         if self._lost:
             callback(self)
         else:
@@ -123,21 +123,21 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
     # sending
 
     def close(self) -> None:
-        """Close after what was sent so far has gone out; requests in hand are dropped."""
+        """Flush the sent data, then close. Requests in progress are dropped."""
         if not self.closed:
             self._flush()
             self.closed = True
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, dropping what has not gone out."""
+        """Close at once and drop unsent data."""
         self.closed = True
         self._transport.abort()
 
     def use_proxy_header(self, header: ProxyHeader, *, trusted: bool = False) -> None:
-        """Take the address of a PROXY header for logs and lists of clients; stored messages keep the socket's.
+        """Use a PROXY header's address in logs and client lists. Stored messages keep the socket's address.
 
-        Only of a `trusted` sender it becomes `verified_ip`, too: the address that access control and limits go by.
+        With a `trusted` sender the address also becomes `verified_ip`, which access control and limits use.
         """
         self._proxy_header = header
         self.verified_ip = host_of(header.ip)[0] if trusted and header.ip else ""
@@ -145,7 +145,7 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
     # transport events
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport is ready."""
+        """Set up the connection when its transport is ready."""
         # uvloop's class does not derive from asyncio's.
         self._transport = transport = cast("asyncio.Transport", transport)
         if self._group.guarded and transport.get_extra_info("sslcontext") is not None:
@@ -214,17 +214,17 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
             group.loop.call_soon(self.release, _PAUSED_TURN)
 
     def eof_received(self) -> None:
-        """The peer will send no more: close."""
+        """Return None, so that the transport closes after the peer's end of stream."""
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: stop reading from it, so that what it asks for cannot pile up here."""
+        """Stop reading from a peer that reads too slowly, so that its replies do not pile up here."""
         self._write_paused = True
         if self._group.guarded:
             self.hold(_PAUSED_WRITING)
             self._group.peer_is_slow(self)
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Resume serving and reading when the peer has read its replies."""
         if self._paced is not None and not self._paced.write_on():
             return
         self._write_paused = False
@@ -239,7 +239,7 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
             self.release(_PAUSED_WRITING)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone: end everything that belonged to it."""
+        """Fail the waiters, cancel the tasks and release the memory of a lost connection."""
         self.broken = exc is not None
         self.closed = self._lost = True
         self._backlog.clear()
@@ -248,8 +248,8 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
             self._paced.forget()
             self._paced = None
         if self._transport.get_extra_info("sslcontext") is not None:
-            # uvloop's TLS protocol keeps bound methods of this connection. Drop the transport, which refers to that
-            # protocol: a cycle would keep its buffers, 0.4 MiB a connection, until the garbage collector runs.
+            # uvloop's TLS protocol holds bound methods of this connection. Drop the transport, which refers to that
+            # protocol: a cycle would hold its buffers, 0.4 MiB a connection, until the garbage collector runs.
             self._transport = cast("asyncio.Transport", LOST_TRANSPORT)
         self._share(-self._shared)
         deferred, self._deferred = self._deferred, {}
@@ -273,31 +273,31 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
                 _log.exception("a close callback of %s failed", self)
 
     def hold(self, reason: int = FRAMES) -> None:
-        """Stop reading for a reason of `budget` or of this module, until it is released."""
+        """Stop reading until `release` clears this reason (a flag of `budget` or of this module)."""
         if not self._paused and not self._transport.is_closing():
             self._transport.pause_reading()
         self._paused |= reason
 
     def release(self, reason: int = FRAMES) -> None:
-        """Read on, unless there are other reasons to hold."""
+        """Clear a reason, and resume reading when no other reason remains."""
         if self._paused & reason:
             self._paused &= ~reason
             if not self._paused and not self._transport.is_closing():
                 self._transport.resume_reading()
 
     def go_on(self, waited_s: float = 0.0) -> None:
-        """Serve postponed requests, which have waited so long, unless the peer has still to read replies."""
+        """Serve requests that were postponed for `waited_s` seconds, unless the peer still has replies to read."""
         if self._backlog and not self.closed and not self._write_paused:
             group, backlog, self._backlog = self._group, self._backlog, []
             self._serve(backlog, group.processor_after(waited_s) if waited_s > group.late_after_s else group.processor)
 
     def unread(self) -> tuple[int, int]:
-        """Bytes held because the peer does not read, and how many of them it still has to read."""
+        """Return the bytes held because the peer does not read, and the number of them in the transport's buffer."""
         left = self._transport.get_write_buffer_size()
         return self._written.held(left) + self._ready_bytes + len(self._backlog) * HELD_OVERHEAD, left
 
     def refused(self, request: Command, error: LimitExceeded) -> None:
-        """Note a request that was refused because of a limit."""
+        """Note a request refused because of a limit."""
         self._group.refused(self, request, error)
 
     def _reject(self, error: ProtocolError) -> None:
@@ -357,14 +357,14 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
     def _serve_oneway(self, command: Command, processor: Processor) -> None:
         try:
             reply = processor(self, command)
-        except Exception as error:  # noqa: BLE001 - nobody waits for an answer; defects are logged
+        except Exception as error:  # noqa: BLE001 - a one-way request has no reply; `failed` logs defects
             failed(self, command, error)
             return
         if reply is not None and not isinstance(reply, bytes | tuple | Command):
             self.defer(command, reply)
 
     def defer(self, command: Command, reply: Awaitable[Reply] | DeferredReply) -> None:
-        """Have a request answered later, when its deferred reply is there or what is awaited gives one."""
+        """Answer a request later: when its deferred reply ends or its awaitable returns the reply."""
         if type(command.body) is memoryview:
             # The view is on the shared read buffer, which the next read overwrites.
             command.body = bytes(command.body)
@@ -374,7 +374,7 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
         if self._held > group.held_bytes:
             self.hold(_PAUSED_HELD)
         if isinstance(reply, DeferredReply):
-            # Who defers replies bounds their number; the bodies are counted here.
+            # The handlers that defer replies limit their number; the connection only counts the bodies.
             if len(command.body):
                 self._share(len(command.body))
             self._deferred[reply] = None
@@ -445,6 +445,6 @@ class Connection(Outgoing, asyncio.BufferedProtocol):
             self._release_cost(0, 0)
         if task.cancelled():
             if isinstance(awaitable, Coroutine):
-                awaitable.close()  # it may never have started, and would warn about that
+                awaitable.close()  # a coroutine that never started would warn
         elif (error := task.exception()) is not None:
             _log.error("%s: a reply could not be sent", self, exc_info=error)

@@ -1,7 +1,7 @@
-"""Deferred replies: a handler returns a value and answers it in a later turn, at the cost of no task.
+"""Deferred replies: a handler returns one and answers it in a later turn, without a task.
 
-Consumers have a pull waiting for each of their queues. A task and a timeout each would take twice the memory, and two
-turns of the loop more for each message that one of them waits for.
+Consumers have a pull waiting for each of their queues. A task and a timeout for each would take twice the memory, and
+two more loop turns for each message that a pull waits for.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from tianzhou.wire.command import Command
 
 
 class Answerer(Protocol):
-    """The connection that a deferred reply goes back on."""
+    """The connection that sends a deferred reply."""
 
     def end(self, deferred: DeferredReply, command: Command, cost: int, reply: Reply | Exception) -> None:
         """Send the reply, or the response code of its error."""
 
 
 class DeferredReply:
-    """Reply that a handler returns and will `answer` in any later turn of the loop, never before.
+    """Reply that a handler returns now and will `answer` in a later loop turn, never before.
 
-    The request counts among those its connection is serving, and its body was copied out of the read buffer.
+    The connection counts the request as in service. Its body was copied out of the read buffer.
     """
 
     __slots__ = ("_request",)
     _request: tuple[Answerer, Command, int]
 
     def begin(self, connection: Answerer, command: Command, cost: int) -> None:
-        """Called by the connection when it is ready for the answer."""
+        """Start the deferred reply; the connection calls it when it is ready for the answer."""
         self._request = connection, command, cost
 
     def answer(self, reply: Reply | Exception) -> None:
-        """Send the reply, or an error's response code; does nothing the second time or when the peer is gone."""
+        """Send the reply, or an error's response code. The second call, and a call after the peer left, do nothing."""
         connection, command, cost = self._request
         connection.end(self, command, cost, reply)
 
     def cancel(self) -> None:
-        """Called by the connection when it has ended: no answer is awaited any more."""
+        """Cancel the reply; the connection calls it when it has ended."""
 
 
 Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | DeferredReply | None
-"""What answers a request: a command, a complete encoded frame, the two pieces of one, a deferred reply, or nothing."""
+"""A handler's reply: a command, an encoded frame, the two pieces of a frame, a deferred reply, or None for no reply."""

@@ -1,4 +1,4 @@
-"""Response codes of errors: the one place where they are decided (wire.md §1.9)."""
+"""Response codes of errors: the one place that decides them (wire.md §1.9)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class RefusalListener(Protocol):
 
 
 def failure(request: Command, error: BaseException) -> Command:
-    """Error reply to a request.
+    """Return the error reply to a request.
 
-    A `BrokerError` keeps its code and remark, any other `TianzhouError` gives its class' response code and
-    its text; an exception nobody expected becomes SYSTEM_ERROR with class and message.
+    A `BrokerError` keeps its code and remark. Any other `TianzhouError` gives its class's response code and its text.
+    An unexpected exception becomes SYSTEM_ERROR with class and message.
     """
     if isinstance(error, BrokerError):
         return request.reply(error.code, error.remark)
@@ -35,13 +35,13 @@ def failure(request: Command, error: BaseException) -> Command:
 
 
 def unsupported(request: Command, server: str = "", others: str = "", remedy: str = "") -> Command:
-    """The reply to a request code nobody here serves, in Apache's words, and whom it should have been sent to.
+    """Return the reply to an unserved request code, with Apache's text and the kind of server that serves it.
 
     Args:
         request: the request.
-        server: what this server is, "broker" or "name server".
-        others: addresses of the other kind, as far as this server knows them.
-        remedy: what has the server serve the request.
+        server: kind of this server, "broker" or "name server".
+        others: addresses of the other kind, as far as this server has them.
+        remedy: how to make the server serve the request.
     """
     text = f" request type {int(request.code)} not supported"
     wanted = server_of(request.code)
@@ -56,7 +56,7 @@ def unsupported(request: Command, server: str = "", others: str = "", remedy: st
 
 
 def failed(peer: object, request: Command, error: BaseException) -> Command:
-    """`failure`, with defects logged; `peer` is named in the log line."""
+    """Return `failure`, and log defects; the log line names `peer`."""
     if isinstance(error, LimitExceeded) and isinstance(peer, RefusalListener):
         peer.refused(request, error)
     if not isinstance(error, TianzhouError):
@@ -65,13 +65,13 @@ def failed(peer: object, request: Command, error: BaseException) -> Command:
 
 
 def encoded(peer: object, request: Command, reply: Command) -> bytes:
-    """The frame of a reply; one that cannot be encoded is a failure of its handler."""
+    """Return the frame of a reply. A reply that cannot be encoded becomes a failure reply."""
     try:
         frame = encode(reply)
-    except Exception as error:  # noqa: BLE001 - the peer waits for an answer, whatever it was
+    except Exception as error:  # noqa: BLE001 - the peer waits for a reply, whatever the error is
         return encode(failed(peer, request, error))
     if len(frame) > REPLY_BYTES.default:
-        # The peer would have to give the connection up.
+        # The peer would have to close the connection.
         too_large = REPLY_BYTES.error(len(frame), REPLY_BYTES.default, f"the reply to request {request.code}")
         return encode(failed(peer, request, too_large))
     return frame

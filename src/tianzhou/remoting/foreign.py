@@ -1,4 +1,4 @@
-"""Peers of other protocols, recognised by their first bytes, and what they can do instead. Pure."""
+"""Peers of other protocols, recognised by their first bytes, and the remedies for them. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _REMOTING = "use a remoting client (RocketMQ 4.x's Java, Go, C++ and Node client
 
 
 def explain(error: ProtocolError, data: bytes) -> ProtocolError:
-    """The error for bytes that are no frame, naming the protocol they most likely are of.
+    """Return the error for bytes that are not a frame, with the protocol they most likely belong to.
 
     Args:
-        error: what is wrong with the frame.
-        data: the first bytes of it.
+        error: the error of the frame decoder.
+        data: the first bytes of the frame.
     """
     if data.startswith(_TLS_HANDSHAKE):
         return ProtocolError("a TLS handshake arrived, and TLS is not on here; connect without TLS")

@@ -1,4 +1,4 @@
-"""What the connections of one server or one client share: processor, limits, counters, sweeps."""
+"""The shared state of one server's or one client's connections: processor, limits, counters and sweeps."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from tianzhou.slices import NextTurn
 from tianzhou.wire.command import Command
 
 HELD_BYTES = 33_554_432
-"""Maximum bytes of a connection's requests with unfinished awaitables; above it the peer is not read from."""
+"""Maximum bytes of a connection's unfinished requests. Above it the server stops reading from the peer."""
 MAX_IN_FLIGHT = 65_535
-"""Maximum requests of our own that may await replies, over all connections (wire.md §1.8)."""
+"""Maximum in-flight requests of this process over all connections (wire.md §1.8)."""
 DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
 BACKLOG_S = 0.01
-"""Seconds of such requests that are served in one turn."""
+"""Seconds of postponed requests that are served in one loop turn."""
 REJECTIONS_LOGGED = 20
-"""Rejected connections of one host that are logged per minute; the others are counted."""
+"""Rejected connections of one host that are logged per minute; further ones are only counted."""
 DEAD_PEER_S = 3.0
 REFUSALS_SPAN_S = 60.0
-"""Seconds after a logged refusal in which others by the same limit are only counted."""
+"""Seconds after a logged refusal in which further refusals by the same limit are only counted."""
 
 _log = logging.getLogger(__name__)
 
 
 class Member(Holdable, Reader, Protocol):
-    """A connection as its group sees it; see `tianzhou.remoting.connection.Connection`."""
+    """A connection as the group uses it; see `tianzhou.remoting.connection.Connection`."""
 
     closed: bool
     last_read: float
@@ -70,7 +70,7 @@ class Member(Holdable, Reader, Protocol):
 
     @property
     def awaiting(self) -> int:
-        """Number of our requests that the peer has not answered."""
+        """Number of in-flight requests that the peer has not answered."""
 
     def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
         """Remove and return the waiters whose deadline has passed, each with its timeout in seconds."""
@@ -79,10 +79,10 @@ class Member(Holdable, Reader, Protocol):
         """Serve postponed requests."""
 
     def close(self) -> None:
-        """Close after what was sent so far has gone out."""
+        """Flush the sent data, then close."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once and drop unsent data."""
 
 
 MemberT = TypeVar("MemberT", bound=Member)
@@ -91,17 +91,17 @@ _LateProcessor: TypeAlias = "Callable[[MemberT, Command, float], Reply | Awaitab
 
 
 class ConnectionGroup(SharedReads, Generic[MemberT]):
-    """What the connections of one server or one client share: the processor, limits, counters and sweeps.
+    """The shared state of one server's or one client's connections: processor, limits, counters and sweeps.
 
     Args:
-        processor: serves the peers' requests; None answers each with REQUEST_CODE_NOT_SUPPORTED.
-        idle_timeout_s: a connection with no traffic for so long is closed; 0 never closes.
-        first_request: whether a peer has to send a whole request within `firstRequestTimeoutMillis`.
-        guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
-            wait for each other for ever once both have much to send.
+        processor: serves the peers' requests; None replies REQUEST_CODE_NOT_SUPPORTED to each.
+        idle_timeout_s: seconds without traffic after which a connection is closed; 0 never closes.
+        first_request: whether a peer must send a whole request within `firstRequestTimeoutMillis`.
+        guarded: whether to stop reading from a peer that does not read its replies. Set it for servers only. Two ends
+            that both do so deadlock when both have much to send.
         busy_poll_s: seconds the loop polls for a peer that sends one request at a time, see `BusyPoll`; 0 never polls.
-        clock: gives the monotonic time that deadlines and idleness are measured in.
-        bounds: how much all connections together may hold.
+        clock: source of the monotonic time for deadlines and idleness.
+        bounds: limits of all connections together.
         unread: counter of unread replies; servers that share a bound share the counter.
     """
 
@@ -120,7 +120,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         self.bounds = bounds or Bounds()
         self.requests = RequestBudget(self.bounds.most(REQUEST_BYTES))
         self.unread = UnreadReplies() if unread is None else unread
-        # Whether unread replies hold so much that no further one is made until some of them are gone.
+        # Whether unread replies hold so much memory that no new reply may be made until peers read some.
         self.unread_full = False
         self._postponed: FairQueue[MemberT] = FairQueue()
         self._next_turn = NextTurn(self._go_on)
@@ -141,17 +141,17 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         self.window = memoryview(self.scratch)[:READ_SIZE]
         self.opaques = OpaqueCounter()
         self.opaques.most = MAX_IN_FLIGHT
-        # In their order: who is closed first depends on it.
+        # In connection order: sweeps close the oldest connections first.
         self.connections: dict[MemberT, None] = {}
         self.tasks: dict[asyncio.Task[None], None] = {}  # of handlers; they may outlive their connection a little
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.on_connect: Callable[[MemberT], None] | None = None
-        # The account of a peer's certificate; None where certificates are none.
+        # Returns the account of a peer's certificate; None where certificates carry no account.
         self.account_of: Callable[[Mapping[str, Any]], str] | None = None
         self.late: _LateProcessor[MemberT] | None = None
         self.fast_paths: dict[int, Callable[[MemberT, bytearray, int, int], tuple[int, list[bytes]]]] = {}
         self.late_after_s = inf
-        # When the present turn of the loop began, as far as that is known; 0 when it is not.
+        # Time the present loop turn began, as far as known; 0 when unknown.
         self.turn_began = 0.0
         self.next_mark = inf
         self.turn_full = False
@@ -165,7 +165,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         self._refusals = Repeats(span_s=REFUSALS_SPAN_S)
 
     def start(self) -> None:
-        """Bind to the running loop and begin the idle sweep."""
+        """Bind to the running loop and start the idle sweep."""
         self.loop = asyncio.get_running_loop()
         self.started = True
         # libuv reads one ready socket up to 32 times in a row; asyncio's own loop reads it once per turn.
@@ -176,9 +176,9 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             self._arm_idle()
 
     def account_shown(self, connection: MemberT, transport: asyncio.BaseTransport) -> str:
-        """The account of the verified certificate that a peer has shown; empty when there is none."""
+        """Return the account of the peer's verified certificate; empty when there is none."""
         ssl_object = transport.get_extra_info("ssl_object")
-        # Empty for one that was not verified.
+        # getpeercert() is empty for an unverified certificate.
         certificate = None if ssl_object is None else ssl_object.getpeercert()
         if not certificate or self.account_of is None:
             return ""
@@ -193,10 +193,10 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         """Log why a connection is closed, at most `REJECTIONS_LOGGED` times a minute for one host.
 
         Args:
-            host: where the peer is.
-            peer: the connection, as the line shows it.
-            why: what it did.
-            level: of the line.
+            host: the peer's host.
+            peer: the connection, as the log line shows it.
+            why: the reason, such as the protocol error.
+            level: log level.
         """
         held = self._rejections.due(host, self.monotonic())
         if held is not None:
@@ -204,7 +204,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             _log.log(level, "closing %s: %s%s", peer, why, more)
 
     async def close(self, grace_s: float = 3.0) -> None:
-        """Close every connection, let what is written go out for at most `grace_s`, and end every task."""
+        """Close every connection, flush written data for at most `grace_s` seconds, and cancel all handler tasks."""
         for timer in (self._idle_timer, self.deadline_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
@@ -231,36 +231,36 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         return not self.connections
 
     def mark_turns(self) -> None:
-        """Leave what is read late in a long turn of the loop to the next ones, in slices.
+        """Postpone requests that are read late in a long loop turn to later turns, in slices.
 
-        Ten thousand peers may all ask for something in one moment, and the loop reads from all of them in one turn.
+        Ten thousand peers may send a request at the same moment, and the loop reads all of them in one turn.
         """
         self.next_mark = 0.0
 
     def serve_late(self, late: _LateProcessor[MemberT], after_s: float) -> None:
-        """Have `late` serve what was read more than `after_s` after its turn of the loop began.
+        """Serve requests with `late` when they are read more than `after_s` seconds after the loop turn began.
 
-        All that a turn reads was there when the turn began, so that is how long a request has waited at least. The
-        beginning of a turn is noted every few milliseconds only, which keeps reads free of any cost.
+        All data that a turn reads had arrived when the turn began, so a request has waited at least since then. The
+        group notes the beginning of a turn only every few milliseconds, so that reads cost nothing extra.
         """
         self.late = late
         self.late_after_s = after_s
         self.mark_turns()
 
     def processor_after(self, waited_s: float) -> _Processor[MemberT]:
-        """Processor for requests that have waited for `waited_s`; only where `serve_late` was called."""
+        """Return the processor for requests that have waited `waited_s` seconds. Requires `serve_late`."""
         late = self.late
         assert late is not None
         return lambda connection, command: late(connection, command, waited_s)
 
     def mark_turn(self, now: float) -> None:
-        """Note that the present turn of the loop began not later than now."""
+        """Note that the present loop turn began at `now` or earlier."""
         self.next_mark = now + MARK_STEP_S
         if not self.turn_began:
             self.turn_began = now
             self.loop.call_soon(self._turn_over)
         else:
-            # The second mark of a turn: what is read in it from now on is little, and left for later ones.
+            # The second mark of a turn: from now on each read takes little, and its requests wait for a later turn.
             self.turn_full = True
 
     def _turn_over(self) -> None:
@@ -288,7 +288,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
 
     @property
     def first_request_timeout_s(self) -> float:
-        """Seconds within which a new connection has to send a whole command; 0 when it may be silent."""
+        """Seconds within which a new connection must send a whole command; 0 when it may stay silent."""
         return self.bounds.most(FIRST_FRAME) / 1000 if self._first_request else 0.0
 
     def _shared(self) -> None:
@@ -300,17 +300,17 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         self.write_high_bytes = high_mark(self.bounds.most(UNREAD_BYTES), count) if self.guarded else HIGH_BYTES
 
     def peer_is_slow(self, connection: MemberT) -> None:
-        """Note that a peer does not read its replies, or reads them more slowly than it asks for more."""
+        """Note a peer that does not read its replies, or reads them more slowly than it sends requests."""
         self.unread.note(connection, self.monotonic())
         if self.unread.used > 2 * self.bounds.most(UNREAD_BYTES) and not self.unread_full:
-            # Not from here: a handler may be about to write to one of them. But a thousand may ask in this turn.
+            # Sweep in the next turn, because a handler may be writing to one of these peers now.
             self.unread_full = True
             self.loop.call_soon(self.sweep_unread)
         if self._unread_timer is None and self.started:
             self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
 
     def keeps_some(self, connection: MemberT, size: int) -> None:
-        """Note a connection whose transport still holds a part of a write of `size` bytes without having paused."""
+        """Note a connection whose transport still buffers part of a write of `size` bytes without having paused."""
         for one in self.unread.keeps_some(connection, size, self.bounds.most(UNREAD_BYTES)):
             self.peer_is_slow(cast("MemberT", one))
 
@@ -322,7 +322,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             self._next_turn.ask()
 
     def _go_on(self) -> None:
-        # Who is read in a fresh turn does not wait for what thousands have asked for in one.
+        # Serve a limited backlog per turn, so that a newly read request does not wait for thousands of older ones.
         now = self.monotonic()
         until = now + BACKLOG_S
         while self._postponed and not self.unread_full and now < until:
@@ -341,11 +341,11 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
 
     def sweep_unread(self) -> None:
-        """Disconnect peers that do not read, when all of them together hold too much."""
+        """Disconnect peers that do not read their replies when their unread replies hold too much memory together."""
         limit = self.bounds.most(UNREAD_BYTES)
         evictions = self.unread.evictions(limit, self.monotonic())
         if evictions:
-            # What they held is free when their transports are gone.
+            # The memory is free once the transports are gone.
             self.loop.call_later(SWEEP_S, give_back)
         for reader, size, silent_s in evictions:
             connection = cast("MemberT", reader)
@@ -358,24 +358,24 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             self.unread.forget(reader)
             connection.abort()
         if self.unread_full:
-            # In the next turn the memory of those that were disconnected is free.
+            # Resume in the next turn, when the memory of the disconnected peers is free.
             self.unread_full = False
             self._next_turn.ask()
 
     def over_request_budget(self, connection: MemberT, size: int) -> None:
-        """Hold a connection whose requests made all requests being served exceed `maxHeldRequestBytes`."""
+        """Hold a connection whose requests made all requests in service exceed `maxHeldRequestBytes`."""
         if self.requests.grew_above_limit(connection, size):
             limit = self.requests.limit
             error = self.bounds.refusals.refused(REQUEST_BYTES, self.requests.used, limit)
             self._log_refusal(REQUEST_BYTES, "%s waits: %s", connection, error)
 
     def over_own_requests(self, connection: MemberT, count: int) -> None:
-        """Note a connection that is held because it has more than `maxRequestsPerConnection`."""
+        """Note a connection that is held because it exceeds `maxRequestsPerConnection`."""
         error = self.bounds.refusals.refused(CONNECTION_REQUESTS, count, self.most_requests)
         self._log_refusal(CONNECTION_REQUESTS, "%s waits: %s", connection, error)
 
     def refused(self, connection: MemberT, request: Command, error: LimitExceeded) -> None:
-        """Count and log a request that was refused because of a limit; the log line at most once a minute."""
+        """Count a request refused because of a limit, and log it at most once a minute."""
         limit = error.limit
         if limit is REPLY_BYTES:
             self.bounds.refusals.counts[REPLY_BYTES.name] += 1
@@ -396,7 +396,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         self.sweep_silent()
 
     def sweep_silent(self) -> None:
-        """Close the connections that have not sent a whole request in the time for it (docs/adr/0009)."""
+        """Close connections that did not send a whole request within the first-request timeout (docs/adr/0009)."""
         if (timeout_s := self.first_request_timeout_s) > 0:
             oldest = self.monotonic() - timeout_s
             for connection in [c for c in self.connections if c.silent_since <= oldest and not c.closed]:
@@ -404,29 +404,29 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
                 connection.abort()
 
     def silent(self, host: str, peer: object) -> None:
-        """Count and log a connection that is closed because it has not sent a whole request.
+        """Count and log a connection that is closed because it did not send a whole request.
 
         Args:
-            host: where the peer is.
-            peer: the connection, as the line shows it.
+            host: the peer's host.
+            peer: the connection, as the log line shows it.
         """
         self.bounds.refusals.counts[FIRST_FRAME.name] += 1
         most_ms = self.first_request_timeout_s * 1000
         self.rejected(host, peer, f"no whole request within {most_ms:.0f} ms ({FIRST_FRAME.name})")
 
     def sweep_idle(self) -> None:
-        """Close the connections that have been without traffic for the idle timeout (wire.md §1.8)."""
+        """Close connections that had no traffic for the idle timeout (wire.md §1.8)."""
         oldest = self.monotonic() - self.idle_timeout_s
         for connection in [c for c in self.connections if c.last_read <= oldest and c.last_write <= oldest]:
             if connection.closed:
-                connection.abort()  # it was to close once its peer had read the rest, which it does not
+                connection.abort()  # close() still waits for the peer to read the rest, which the peer does not do
             else:
                 self.bounds.refusals.counts[IDLE_SECONDS.name] += 1
                 why = f"no traffic for {self.idle_timeout_s:.0f} s"
                 self.rejected(connection.verified_ip, connection, why, logging.INFO)
                 connection.close()
         if self.budget.waiting:
-            # Others wait for memory: who sends a frame slower than that must not keep it.
+            # Others wait for memory, so a peer that sends one frame for longer than the timeout loses its reservation.
             for connection in [c for c in self.connections if c.gathering and c.gathering_since <= oldest]:
                 why = f"its frame was not complete after {self.idle_timeout_s:.0f} s"
                 self.rejected(connection.verified_ip, connection, why)
@@ -434,7 +434,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
 
     @property
     def in_flight(self) -> int:
-        """Number of our requests that await replies."""
+        """Number of this process's requests that await replies."""
         return self.opaques.in_flight
 
     @property
@@ -447,7 +447,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         self.opaques.most = most
 
     def too_many(self) -> TooManyRequests:
-        """The error for a request of our own while `in_flight` is at its limit."""
+        """Return the error for a new request while `in_flight` is at its limit."""
         return TooManyRequests(
             f"{self.in_flight} requests await replies, the most allowed; await some before sending more"
         )
@@ -462,7 +462,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
         try:
             self.sweep_deadlines()
         finally:
-            # Also when that failed: whoever awaits a reply would wait for ever.
+            # Rearm also after an error: otherwise callers that await a reply would wait for ever.
             if self.opaques.in_flight:
                 self.arm_deadlines()
 
@@ -473,7 +473,7 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
             try:
                 if connection.awaiting:
                     self._expire(connection, now)
-            except Exception:  # noqa: BLE001 - who awaits replies on other connections would wait for ever
+            except Exception:  # noqa: BLE001 - callers that await replies on other connections would wait for ever
                 _log.exception("%s: its deadlines cannot be looked over", connection)
                 connection.abort()
 
@@ -486,6 +486,6 @@ class ConnectionGroup(SharedReads, Generic[MemberT]):
                 late = f"no reply from {connection} within {timeout_s * 1000:.0f} ms"
                 waiter.set_exception(RequestTimeout(f"{late}; whether the request was carried out is unknown"))
         if silent and not connection.closed:
-            # A peer that vanished without a word would otherwise hold every later request until TCP gives up.
+            # Otherwise a peer that vanished silently would hold every later request until TCP's own timeout.
             _log.warning("closing %s: nothing arrived while a request waited out its timeout", connection)
             connection.abort()

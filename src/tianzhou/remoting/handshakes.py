@@ -1,4 +1,4 @@
-"""Why a TLS connection could not be made, in words a user can act on (wire.md §1.10)."""
+"""Reasons why a TLS connection failed, as texts with a remedy for the user (wire.md §1.10)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 OF_ANOTHER_HOST: Final = frozenset({62, 64})
-"""OpenSSL's codes for a certificate of another name or address, which Python does not name."""
+"""OpenSSL's codes for a certificate of another host name or address; Python has no constants for them."""
 NAMES_TIMEOUT_S: Final = 2.0
-"""Time limit of reading the host names of a certificate that is for another host."""
+"""Seconds for reading the host names of a certificate that is for another host."""
 _ENDED: Final = (
     "the other side ended the connection in the TLS handshake; it speaks no TLS here, or refuses our certificate or"
     " version of TLS (1.2 at least is needed)"
@@ -37,26 +37,26 @@ ContextT = TypeVar("ContextT", bound=ssl.SSLContext)
 
 
 class KeyedContext(ssl.SSLContext):
-    """A context made of `tls.client.*` keys, so that errors name the keys; others are their owners' business.
+    """A context made from `tls.client.*` keys, so that errors can name the keys.
 
     Attributes:
-        present: gives the context of the files as they are now; None where there are no files.
+        present: returns a context of the present certificate files; None where there are no files.
     """
 
     present: Callable[[], ssl.SSLContext] | None = None
 
 
 def for_new_connection(context: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """The context to connect with: of a keyed one, that of its files as they are now."""
+    """Return the context to connect with. A keyed context is re-read from its present files."""
     if isinstance(context, KeyedContext) and context.present is not None:
         return context.present()
     return context
 
 
 def hardened(context: ContextT) -> ContextT:
-    """The same context, with TLS 1.2 at least, without compression and renegotiation.
+    """Return the same context, restricted to TLS 1.2 or later, without compression and renegotiation.
 
-    That is what Python's builds mostly have by themselves; but OpenSSL's configuration of a system can say otherwise.
+    Most Python builds do so by default, but a system's OpenSSL configuration can override it.
     """
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -64,7 +64,7 @@ def hardened(context: ContextT) -> ContextT:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a handshake failed; never empty."""
+    """Return why a handshake failed; never empty."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate shown is not trusted ({error.verify_message})"
     text = str(error)
@@ -76,25 +76,25 @@ def reason_of(error: BaseException) -> str:
 
 
 def words_of_loss(error: Exception | None) -> str:
-    """What a text about a lost connection ends with: the reason behind a colon, nothing where there is none."""
+    """Return the suffix for a text about a lost connection: a colon and the reason, or nothing without a reason."""
     if error is None:
         return ""
     return f": {reason_of(error) if isinstance(error, ssl.SSLError) else error}"
 
 
 REFUSES_TLS_WITHIN_MS: Final = 1_000
-"""Maximum ms after which a server ends a connection because it wants TLS, or another certificate."""
+"""Maximum ms after which a server closes a connection because it requires TLS or another certificate."""
 
 
 def why_unanswered(after_ms: float = 0.0, *, by_tls: bool) -> str:
-    """Return what may be wrong where a server ends a connection before it sends a reply.
+    """Return the probable cause when a server closes a connection before it sends a reply.
 
-    A server that refuses a connection because of TLS ends it at the first bytes. A server that ends it later has hung
-    or was stopped, and advice on TLS would be wrong.
+    A server that refuses a connection because of TLS closes it at the first bytes. A server that closes it later was
+    hanging or was stopped, and advice on TLS would be wrong.
 
     Args:
         after_ms: ms between the request and the end of the connection.
-        by_tls: whether the connection was one of TLS.
+        by_tls: whether the connection used TLS.
     """
     if after_ms > REFUSES_TLS_WITHIN_MS:
         return f"the server sent nothing for {after_ms:.0f} ms before; see whether its process hangs or was stopped"
@@ -107,10 +107,10 @@ def why_unanswered(after_ms: float = 0.0, *, by_tls: bool) -> str:
 
 
 async def first_byte(accepted: socket.socket, limit_s: float | None) -> bytes | None:
-    """The first byte a peer sends, which stays to be read; empty when it ends, None when it sends nothing in time.
+    """Return a peer's first byte without consuming it; empty when the peer closes, None when the time is over.
 
     Args:
-        accepted: the peer's connection; does not block.
+        accepted: the peer's non-blocking connection.
         limit_s: seconds to wait; None waits for ever.
     """
     try:
@@ -133,14 +133,14 @@ async def first_byte(accepted: socket.socket, limit_s: float | None) -> bytes | 
 async def why_refused(
     error: OSError, host: str, port: int, context: ssl.SSLContext | None, *, direct: bool = True
 ) -> str:
-    """Why TLS could not be begun with a server, and what to do about it; empty when the error has other reasons.
+    """Return why a TLS connection to a server failed, and the remedy; empty when TLS is not the cause.
 
     Args:
-        error: of the attempt to connect.
-        host: the server's, as it was to be connected to.
-        port: likewise.
-        context: what the connection was to be made with; None for a plain one.
-        direct: whether the server can be connected to without a proxy, to ask which hosts its certificate is for.
+        error: the error of the connection attempt.
+        host: the server's host, as the client connects to it.
+        port: the server's port.
+        context: the TLS context of the attempt; None for a plain connection.
+        direct: whether the server is reachable without a proxy, to read which hosts its certificate is for.
     """
     if context is None:
         return ""
@@ -154,12 +154,12 @@ async def why_refused(
 
 
 def advice(error: ssl.SSLCertVerificationError, context: ssl.SSLContext | None, names: list[str]) -> str:
-    """What to do about a certificate that is not trusted.
+    """Return the remedy for a certificate that is not trusted.
 
     Args:
-        error: why it is not.
-        context: what the connection was to be made with.
-        names: the hosts the certificate is for, where they are known.
+        error: the verification error.
+        context: the TLS context of the connection attempt.
+        names: hosts that the certificate is for, where known.
     """
     keyed = isinstance(context, KeyedContext)
     if error.verify_code in OF_ANOTHER_HOST:
@@ -174,7 +174,7 @@ def advice(error: ssl.SSLCertVerificationError, context: ssl.SSLContext | None, 
 
 
 async def names_shown(host: str, port: int, timeout_s: float) -> list[str]:
-    """The hosts a server's certificate is for; empty when that cannot be learnt. Nothing is sent to that server."""
+    """Return the hosts of a server's certificate; empty when it cannot be read. Sends no request to the server."""
     context = hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -186,7 +186,7 @@ async def names_shown(host: str, port: int, timeout_s: float) -> list[str]:
         finally:
             writer.transport.abort()
         return _names_in(shown)
-    except (OSError, ValueError, AttributeError):  # it is only to say more
+    except (OSError, ValueError, AttributeError):  # the names only add detail to an error
         return []
 
 

@@ -1,4 +1,4 @@
-"""Families of what peers hold of a server, and of what it refuses and fails at."""
+"""Metric families of the memory that peers use in a server, and of its refusals and failures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tianzhou.troubles import Troubles
 
 
 def server_steps(groups: Iterable[tuple[int, ConnectionGroup[Any]]], refusals: Refusals, troubles: Troubles) -> Steps:
-    """The families of a server.
+    """Yield the metric families of a server.
 
     Args:
         groups: connections of its ports, by port.
-        refusals: counts by limit.
-        troubles: what fails now, and failures by task.
+        refusals: refusal counts by limit.
+        troubles: tasks that fail now, and failures by task.
     """
     connections = Family("tianzhou_connections", Kind.GAUGE, "Connections of a port.", ("port",))
     held = {"requests": 0, "replies": 0, "half_received": 0}

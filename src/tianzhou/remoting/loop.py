@@ -1,4 +1,4 @@
-"""The event loop programs run on."""
+"""The event loop of Tianzhou's programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes a new event loop: uvloop's when it is installed, else asyncio's own."""
+    """Return the factory of event loops: uvloop's when it is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -20,6 +20,6 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
-    """Run a coroutine to its end on the fastest loop there is, as `asyncio.run` does on the default one."""
+    """Run a coroutine to its end on the fastest available loop, as `asyncio.run` does on the default loop."""
     with asyncio.Runner(debug=debug, loop_factory=loop_factory()) as runner:
         return runner.run(main)

@@ -1,7 +1,7 @@
-"""Stalls of the event loop: timers that look for silent peers first let the loop read what arrived meanwhile.
+"""Stalls of the event loop: after a stall, timers that check for silent peers first let the loop read arrived data.
 
-A suspended machine, a paused container or a debugger stops a process for minutes. Then everything is due at once, the
-sweeps for silent peers among it, while the signs of life of those peers wait in the sockets.
+A suspended machine, a paused container or a debugger stops a process for minutes. Afterwards all timers are due at
+once, also the sweeps for silent peers, while heartbeats of those peers wait unread in the sockets.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import asyncio
 from collections.abc import Callable
 
 STALL_S = 1.0
-"""Seconds a timer is late when the loop counts as stalled."""
+"""Seconds of a timer's delay from which the loop counts as stalled."""
 STALL_TURNS = 6
-"""Loop turns it takes to send what is due here, and to read and serve what has arrived."""
+"""Number of loop turns that send all due requests, and read and serve all arrived data."""
 
 
 def stalled(due_s: float) -> bool:
-    """Whether the running loop is more than `STALL_S` late for what was due at `due_s` (loop time)."""
+    """Whether the running loop is more than `STALL_S` late for a timer due at `due_s` (loop time)."""
     return asyncio.get_running_loop().time() - due_s > STALL_S
 
 
 async def caught_up() -> None:
-    """Return when the running loop has served what had arrived by now."""
+    """Wait until the running loop has served all data that had arrived by now."""
     for _ in range(STALL_TURNS):
         await asyncio.sleep(0)
 
 
 class StallAwareTimer:
-    """One-shot timer that waits `STALL_TURNS` more turns when the loop comes late to it.
+    """One-shot timer that waits `STALL_TURNS` more turns when the loop calls it late.
 
     Args:
         loop: the event loop.

@@ -1,4 +1,4 @@
-"""The requesting half of a connection: requests of our own, and the futures that await their replies (wire.md §1.5)."""
+"""The requesting half of a connection: outgoing requests, and the futures that await their replies (wire.md §1.5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.wire.codes import FLAG_ONEWAY
 from tianzhou.wire.command import Command, encode
 
 MAX_REFUSAL_LISTENERS: Final = 256
-"""One-way requests of a connection whose refusal is still passed on."""
+"""Maximum one-way requests of a connection whose refusal is still reported."""
 _log = logging.getLogger(__name__)
 
 
@@ -33,8 +33,8 @@ class Requester(ReadPath):
         self.closed = False
         self._group = group
         self._awaited: dict[int, Awaited] = {}  # by opaque
-        self._out: list[bytes] = []  # frames of this turn of the loop
-        self._lone = False  # whether the last write was of one frame
+        self._out: list[bytes] = []  # frames of this loop turn
+        self._lone = False  # whether the last write had one frame
         self._refusal_listeners: dict[int, Callable[[Command], object]] = {}  # by opaque of one-way requests
 
     def send(self, data: Command | bytes) -> None:
@@ -42,9 +42,10 @@ class Requester(ReadPath):
         raise NotImplementedError
 
     def send_request(self, frame: bytes) -> None:
-        """`send` a request that awaits a reply; at once when requests come one after the other lately.
+        """Send a request that awaits a reply; write it at once if the recent requests came one by one.
 
-        Those that wait for the reply to one before they send the next would wait for the end of the turn each time.
+        A caller that waits for each reply before its next request would otherwise wait for the end of the turn each
+        time.
         """
         if self._lone and not self._out and self._group.opaques.in_flight == 1 and not self.closed:
             self._write([frame], len(frame))
@@ -52,11 +53,11 @@ class Requester(ReadPath):
             self.send(frame)
 
     async def invoke(self, command: Command, timeout_ms: float = 3000) -> Command:
-        """Send a request to the peer and return its reply, whatever code that has.
+        """Send a request to the peer and return its reply, whatever its response code is.
 
         Args:
             command: the request; its opaque is set here.
-            timeout_ms: how long to wait for the reply, accurate to about 50 ms.
+            timeout_ms: maximum ms to wait for the reply, accurate to about 50 ms.
 
         Raises:
             ConnectionLost: the connection ended first.
@@ -67,7 +68,7 @@ class Requester(ReadPath):
         return await self.invoke_frame(opaque, encode(command), timeout_ms)
 
     async def invoke_frame(self, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
-        """`invoke` for a frame encoded by the caller with an opaque from the group's counter."""
+        """Invoke a request whose frame the caller encoded with an opaque of the group's counter."""
         try:
             return await self.ask(opaque, frame, timeout_ms)
         except asyncio.CancelledError:
@@ -75,7 +76,7 @@ class Requester(ReadPath):
             raise
 
     def ask(self, opaque: int, frame: bytes, timeout_ms: float) -> asyncio.Future[Command]:
-        """`invoke_frame` without a coroutine, with its errors now or when awaited; if cancelled, call `forget`."""
+        """Return the reply's future, like `invoke_frame` without a coroutine. After cancelling it, call `forget`."""
         group, counter = self._group, self._group.opaques
         if self.closed:
             raise ConnectionLost(f"connection to {self} is closed")
@@ -88,7 +89,7 @@ class Requester(ReadPath):
         return waiter
 
     def await_reply(self, opaque: int, awaited: Awaited) -> None:
-        """Await the reply to a request that is sent now."""
+        """Register a request, sent now, that awaits a reply."""
         group = self._group
         self._awaited[opaque] = awaited
         group.opaques.in_flight += 1
@@ -101,12 +102,12 @@ class Requester(ReadPath):
             self._group.opaques.in_flight -= 1
 
     def invoke_oneway(self, command: Command, refused: Callable[[Command], object] | None = None) -> None:
-        """Send a request that awaits no answer.
+        """Send a request that awaits no reply.
 
         Args:
             command: the request; its opaque is set here.
-            refused: called with the answer of a server that refuses the request and answers all the same. The
-                connection remembers it for the last `MAX_REFUSAL_LISTENERS` such requests.
+            refused: called with the reply of a server that refuses the request and replies nevertheless. The connection
+                remembers it for the last `MAX_REFUSAL_LISTENERS` such requests.
 
         Raises:
             ConnectionLost: the connection is closed.
@@ -128,7 +129,7 @@ class Requester(ReadPath):
 
     @property
     def awaiting(self) -> int:
-        """Number of our requests that the peer has not answered."""
+        """Number of requests that the peer has not answered."""
         return len(self._awaited)
 
     def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
@@ -138,7 +139,7 @@ class Requester(ReadPath):
         return [(awaited.waiter, awaited.timeout_s) for awaited in gone]
 
     def _take_results(self, buffer: bytearray, start: int, end: int) -> int:
-        """Complete sends by the replies at the front of what was read; where those begin that are left."""
+        """Complete sends by the replies at the front of a read; return the start of the first frame left."""
         after, count = take_results(self._awaited, buffer, start, end)
         self._group.opaques.in_flight -= count
         return after

@@ -38,35 +38,35 @@ BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 1.0
 HANDSHAKES_PER_TURN = 16
-"""TLS handshakes that begin in one turn of the loop; each takes a third of a millisecond."""
+"""TLS handshakes that begin in one loop turn; each takes a third of a millisecond."""
 MANY, GIVE_BACK_S = 1_000, 2.0
-"""Connections that have ended, and seconds after them, when memory is returned to the system."""
+"""Number of ended connections after which memory is returned to the system, and the delay of that in seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 class RemotingServer:
-    """Listens on one address and serves every connection with `processor`; several may share a processor.
+    """Listens on one address and serves every connection with `processor`; several servers may share a processor.
 
     Use it as an async context manager, or with `start` and `close`.
 
     Args:
         host: address to bind, `0.0.0.0` for all.
-        port: port to bind, 0 for any free one; the bound one is `port` after the start.
+        port: port to bind, 0 for any free port; after the start, `port` is the bound port.
         processor: serves requests, see `tianzhou.remoting.connection.Processor`.
-        idle_timeout_s: connections without traffic for so long are closed.
+        idle_timeout_s: seconds without traffic after which a connection is closed.
         busy_poll_s: see `ConnectionGroup`.
         on_connect: called with every new connection.
         clock: source of monotonic time.
-        late: serves requests that have waited for more than `late_after_s` before the server came to them.
+        late: serves requests that have waited for more than `late_after_s` seconds.
         late_after_s: see `late`.
-        port_setting: the setting that chooses the port, named in the error when it is taken.
-        tls: which connections speak TLS; None speaks plain only.
+        port_setting: key of the setting for the port, named in the error when the port is in use.
+        tls: decides which connections use TLS; None means plain only.
         bounds: see `ConnectionGroup`.
         unread: see `ConnectionGroup`.
-        trusted_proxies: load balancers whose PROXY header is believed.
-        check_address: called with the socket's address of each peer; raises ProtocolError for one that is refused.
-        fast_paths: serve several requests at the front of a read by one call, by request code of the first.
+        trusted_proxies: load balancers whose PROXY header is trusted.
+        check_address: called with the socket's address of each peer; raises ProtocolError to refuse it.
+        fast_paths: serve several requests at the front of a read in one call, by request code of the first.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class RemotingServer:
         return frozenset(self.group.connections)
 
     async def start(self) -> None:
-        """Bind and begin to accept.
+        """Bind and start to accept.
 
         Raises:
-            ConfigError: the address cannot be bound; names it and what to do.
+            ConfigError: the address cannot be bound; names it and the remedy.
         """
         self.group.start()
         self._socket = await self._bind()
@@ -148,7 +148,7 @@ class RemotingServer:
         self._watch_certificates()
 
     async def close(self, grace_s: float = 3.0) -> None:
-        """Stop accepting, close every connection (waiting `grace_s` at most for writes), end every handler."""
+        """Stop accepting, close every connection (waiting `grace_s` at most for writes), and end every handler."""
         self.stop_accepting()
         for task in list(self._adoptions):
             task.cancel()
@@ -157,7 +157,7 @@ class RemotingServer:
         await self.group.close(grace_s)
 
     def stop_accepting(self) -> None:
-        """Free the port; connections that are open stay."""
+        """Free the port. Open connections stay open."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -228,7 +228,8 @@ class RemotingServer:
                 accepted.close()
                 continue
             self._refusing = False
-            # A load balancer's connections are its clients', and counted once it has said whose.
+            # A load balancer's connections belong to its clients, and are counted once the PROXY header names the
+            # client.
             counted = "" if self._trusted_proxies.trusts(peer[0]) else peer[0]
             if counted and not self._count(counted):
                 accepted.close()
@@ -239,12 +240,12 @@ class RemotingServer:
             task.add_done_callback(self._adoptions.discard)
 
     def _refusal(self, descriptor: int) -> str:
-        """Why a connection cannot be taken; empty when it can."""
+        """Return why a connection cannot be accepted; empty when it can."""
         bounds = self.group.bounds
         if self._admitted >= bounds.most(CONNECTIONS):
             bounds.refusals.counts[CONNECTIONS.name] += 1
             return f"there are {self._admitted}, the most allowed ({CONNECTIONS.name})"
-        # Read each time: limits change while a process runs. The call takes less than a microsecond.
+        # Read the limit each time: it may change while the process runs. The call takes less than a microsecond.
         if descriptor >= ceiling() and (not allow_more_files() or descriptor >= ceiling()):
             return (
                 f"{descriptor} files are open, and the rest of the limit is left to the server's own; raise it "
@@ -253,7 +254,7 @@ class RemotingServer:
         return ""
 
     def _count(self, host: str) -> bool:
-        """Count a connection of an address; False when the address has as many as it may."""
+        """Count a connection of an address. Return False when the address has reached its limit."""
         bounds = self.group.bounds
         if not bounds.allows(ADDRESS_CONNECTIONS, self._peers.of(host) + 1):
             most = bounds.most(ADDRESS_CONNECTIONS)
@@ -294,7 +295,7 @@ class RemotingServer:
             self._dismiss(counted)
             if not isinstance(error, OSError | EOFError | ProtocolError):
                 raise
-            if isinstance(error, ConnectionAbortedError):  # what the loop makes of a handshake that takes too long
+            if isinstance(error, ConnectionAbortedError):  # asyncio raises it for a handshake that takes too long
                 self.group.bounds.refusals.counts[HANDSHAKE_SECONDS.name] += 1
             why = str(error) if isinstance(error, ProtocolError) else f"it could not be set up: {reason_of(error)}"
             self.group.rejected(host, peer, why)
@@ -310,9 +311,9 @@ class RemotingServer:
                 connection.on_close(lambda _connection: self._dismiss(counted))
 
     async def _connection(self, accepted: socket.socket) -> Connection | None:
-        """What speaks with the peer; None when it went, or sent nothing for the idle timeout."""
+        """Return the connection of an accepted socket; None when the peer closed or was idle."""
         loop, tls = self.group.loop, self._tls
-        # Not what the loop returns: with TLS, uvloop's is a protocol of its own.
+        # Do not use the loop's return value: with TLS, uvloop returns a protocol of its own.
         connection = Connection(self.group)
         if self._sniffs:
             first = await self._first_byte(accepted)
@@ -340,13 +341,13 @@ class RemotingServer:
         return connection
 
     async def _whole_hello(self, accepted: socket.socket) -> None:
-        """Return when the first record of a TLS handshake is there, which stays to be read.
+        """Wait until the first record of a TLS handshake has arrived, without consuming it.
 
-        What is begun then takes the turn of the loop that it was given, not one of the peer's choice, and who sends
-        no more than a few bytes has no memory of a handshake reserved for it.
+        The handshake then runs in the loop turn that the server grants, not in a turn that the peer chooses. A peer
+        that sends only a few bytes gets no handshake memory.
 
         Raises:
-            ConnectionAbortedError: it takes too long.
+            ConnectionAbortedError: the record does not arrive in time.
         """
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
@@ -360,7 +361,7 @@ class RemotingServer:
             ) from None
 
     async def _peek(self, accepted: socket.socket, count: int) -> bytes:
-        """The first bytes the peer sends, which stay to be read; fewer when it sends no more."""
+        """Return the peer's first `count` bytes without consuming them; fewer when the peer sends no more."""
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
         try:
             await self._readable(accepted)
@@ -377,7 +378,7 @@ class RemotingServer:
             self.group.loop.remove_reader(accepted)
 
     async def _first_byte(self, accepted: socket.socket) -> bytes:
-        """The first byte the peer sends, which stays to be read; empty when none comes."""
+        """Return the peer's first byte without consuming it; empty when none arrives."""
         idle_s, first_s = self.group.idle_timeout_s, self.group.first_request_timeout_s
         found = await first_byte(accepted, min(idle_s or first_s, first_s or idle_s) or None)
         if found is None:
@@ -386,10 +387,10 @@ class RemotingServer:
         return found or b""
 
     async def _proxy_header(self, accepted: socket.socket) -> proxy.ProxyHeader:
-        """Take a PROXY header off the connection, and nothing behind it.
+        """Read a PROXY header from the connection, and no byte after it.
 
         Raises:
-            ProtocolError: it is none, or it ends early or takes too long.
+            ProtocolError: it is not a PROXY header, it is incomplete, or it takes too long.
         """
         data = b""
         try:
@@ -413,7 +414,7 @@ class RemotingServer:
         self._admitted -= 1
         self._dismissed += 1
         if self._dismissed == MANY:
-            # The allocator keeps what a crowd has used for as long as the process lives.
+            # The allocator would hold a crowd's memory until the process ends.
             self.group.loop.call_later(GIVE_BACK_S, self._give_back)
         if counted:
             self._peers.remove(counted)

@@ -3,10 +3,10 @@
 It owns no socket, no clock and no task, so a test drives it with plain bytes, and the same code serves TCP, memory
 and TLS.
 
-A half frame is held between reads in one of two ways, so that no byte is copied more than a few times however
-slowly a frame trickles in: at first as a tail that is put in front of the next read; a frame above `SMALL_FRAME`,
-or one that the next read does not complete either, gets a buffer of its own, which grows with what has really
-arrived and never with what was announced.
+A session holds a half frame between reads in one of two ways, so that it copies no byte more than a few times however
+slowly a frame arrives. At first the half frame is a tail that is put in front of the next read. A frame above
+`SMALL_FRAME`, or one that the next read does not complete either, gets a buffer of its own. That buffer grows with the
+bytes that have arrived, not with the announced size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tianzhou.remoting.foreign import explain
 from tianzhou.wire.command import Command, split
 
 MAX_FRAME = FRAME_BYTES.default
-"""Most bytes of a frame, its length word included (wire.md §1.8)."""
+"""Maximum bytes of a frame, including its length word (wire.md §1.8)."""
 
 SMALL_FRAME = 65_536
 LARGE_READ_SIZE = 262_144
@@ -32,21 +32,21 @@ _PREFIX_BYTES = 16
 
 
 def scratch_buffer() -> bytearray:
-    """A read buffer all sessions of one event loop may share: between reads a session keeps nothing in it."""
+    """Return a read buffer that the sessions of one event loop may share; it is unused between reads."""
     return bytearray(SMALL_FRAME + READ_SIZE)
 
 
 class Session:
-    """Splits what arrives into commands.
+    """Splitter of received bytes into commands.
 
-    A transport writes into `writable()` and reports with `received(count)`; between those two calls nothing else may
-    use a shared scratch buffer. A frame above `MAX_FRAME` is an error before any of its memory is taken.
+    A transport writes into `writable()` and reports with `received(count)`. Between those two calls no other session
+    may use a shared scratch buffer. A frame above `MAX_FRAME` is an error before its memory is allocated.
 
     Args:
-        scratch: a buffer made by `scratch_buffer`, to share it; by default the session has its own.
+        scratch: a buffer of `scratch_buffer` to share; by default the session has its own.
 
     Attributes:
-        error: why nothing more can be read.
+        error: why the session can read no more.
         reserved: bytes of memory reserved for a half-received frame; 0 when there is none.
     """
 
@@ -72,10 +72,10 @@ class Session:
         self.error: ProtocolError | None = None
 
     def writable(self, most: int = READ_SIZE) -> memoryview:
-        """Where the next bytes from the peer are to be written; never empty.
+        """Return the buffer for the next bytes from the peer; never empty.
 
         Args:
-            most: how many to take at once, `READ_SIZE` at most; more go into a frame's own buffer, which has room.
+            most: maximum bytes of one read, at most `READ_SIZE`; a frame's own buffer may take more.
         """
         large = self._large
         if large is not None:
@@ -90,16 +90,16 @@ class Session:
     def received(
         self, count: int, take: Callable[[bytearray, int, int], int] | None = None, first: int = 0
     ) -> list[Command]:
-        """The commands that `count` bytes just written into `writable()` complete, in order.
+        """Return the commands that `count` bytes just written into `writable()` complete, in order.
 
         Args:
-            count: bytes that have come.
-            take: serves frames at the front of a buffer, between two places of it, before the rest becomes commands;
-                gives the place behind them.
-            first: behind the frames at the front that were served already, if there was no half frame.
+            count: number of received bytes.
+            take: serves frames at the front of a buffer, between two positions, before the rest becomes commands;
+                returns the position after the served frames.
+            first: position after the frames that were served already, if there was no half frame.
 
-        Bad bytes do not raise here: commands in front of them are returned and `error` is set; nothing may be
-        fed to the session after that.
+        Bad bytes do not raise here: the commands before them are returned and `error` is set. The session accepts no
+        bytes after that.
         """
         if self._large is not None:
             return self._received_large(count, take)
@@ -156,7 +156,7 @@ class Session:
             return []
 
     def _up_to_error(self, start: int, end: int) -> tuple[list[Command], int]:
-        # The rare way: split one frame at a time, so that what stands before the bad one is still served.
+        # The rare case: split one frame at a time, so that the frames before the bad one are still served.
         commands: list[Command] = []
         try:
             while start + _LENGTH_WORD <= end:

@@ -19,13 +19,13 @@ from tianzhou.supervision import start_owned
 
 
 class SettingsRequests:
-    """Serves the requests that change a server's settings, one at a time.
+    """Handler of requests that change a server's settings; it handles one at a time.
 
     Args:
-        rules: what settings may be.
-        refusals: counts what is too large.
-        present: the settings in force.
-        take: sets what was changed; nothing fails in it.
+        rules: rules for the values of settings.
+        refusals: counts requests that are too large.
+        present: returns the settings in force.
+        take: applies changed settings; must not raise.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class SettingsRequests:
         """Save the changed settings to the file, then apply them.
 
         Args:
-            body: of the request.
+            body: body of the request.
             file: the settings file.
             black_list: keys that may never be changed.
-            refusal: the text for one of them.
+            refusal: returns the error text for a key of `black_list`.
 
         Raises:
             SettingFixed: a key may not be changed while the server runs.
-            ConfigError: a value cannot be, or the file cannot be written.
+            ConfigError: a value is invalid, or the file cannot be written.
             LimitExceeded: the request is too large.
         """
 
@@ -66,13 +66,13 @@ class SettingsRequests:
                 if update.changed:
                     for key in update.changed:
                         self._at_next_start.pop(key, None)
-                    # In a thread, for a disk may take its time.
+                    # In a thread, because the disk may be slow.
                     written = dump(*update.settings) | self._at_next_start
                     await asyncio.to_thread(write_settings, file, written, update.changed)
                 self._take(update)
                 return update
 
-        # The connection may be lost meanwhile; file and memory must not say different things then.
+        # Shield against a lost connection, because file and memory must not differ afterwards.
         return await asyncio.shield(start_owned(change(), f"settings file {file}"))
 
     async def keep(
@@ -87,8 +87,8 @@ class SettingsRequests:
             refusal: see `change`.
 
         Raises:
-            SettingFixed: a key is never taken from a request.
-            ConfigError: a value cannot be, or a start would refuse the file, or the file cannot be written.
+            SettingFixed: a key may never be changed by request.
+            ConfigError: a value is invalid, a start would refuse the file, or the file cannot be written.
             LimitExceeded: the request is too large.
         """
 
@@ -115,14 +115,14 @@ def log_update(
     set_keys: Collection[str],
     ignored: Mapping[str, Collection[str]],
 ) -> None:
-    """Log what was changed by whom, and what of it has no effect.
+    """Log the changed settings, the peer that changed them, and the changes without effect.
 
     Args:
-        log: whose log.
-        connection: the peer that changed it.
-        update: what was changed.
-        set_keys: the keys whose values are not the defaults now.
-        ignored: reason to the keys without effect.
+        log: logger of the server.
+        connection: the peer that changed them.
+        update: the changes.
+        set_keys: the keys whose values differ from the defaults now.
+        ignored: maps a reason to the keys without effect.
     """
     values = dump(*update.settings, hide_secrets=True)
     if update.changed:

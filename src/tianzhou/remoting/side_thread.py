@@ -1,7 +1,7 @@
-"""A worker thread for long work that cannot be sliced, one call at a time, and a bound on what such work has made.
+"""A worker thread for long work that cannot be sliced, one call at a time, and a limit on the memory of such work.
 
-Python runs one thread at a time, so this spares nobody the work; but the loop gets the interpreter back after half a
-millisecond instead of when the work is done. What is done here touches nothing that others use.
+Python runs one thread at a time, so the thread saves no processor time. But the loop regains the interpreter after half
+a millisecond instead of at the end of the work. Work in this thread must not use data that other threads use.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 SWITCH_S: Final = 0.0005
-"""How long the loop waits for the interpreter at most while the thread works; Python's own 5 ms would be for each of
-the connections that have something to say."""
+"""Maximum seconds that the loop waits for the interpreter while the thread works. Python's own 5 ms would delay each
+active connection by as much."""
 
 
 class SideThread:
-    """Runs functions in a thread that exists only while there are any."""
+    """Runs functions in a thread that exists only while calls are queued or running."""
 
     __slots__ = ("_begun", "_executor", "_former_s")
 
@@ -33,11 +33,11 @@ class SideThread:
 
     @property
     def begun(self) -> int:
-        """Number of calls that run or wait to."""
+        """Number of calls that are queued or running."""
         return self._begun
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """Result of a function called in the thread; a caller that is cancelled leaves the line."""
+        """Run a function in the thread and return its result. Cancelling the caller removes the call from the queue."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "aside")
             self._former_s = sys.getswitchinterval()
@@ -54,11 +54,11 @@ class SideThread:
 
 
 ASIDE: Final = SideThread()
-"""The side thread of this process: two would only take turns, and hold twice the memory."""
+"""The side thread of this process. A second one would only compete for the interpreter and double the memory."""
 
 
 class WeightedSemaphore:
-    """Admits holders in their order while their sizes fit together; one too large for the limit is admitted alone."""
+    """Semaphore in units of size, first come, first served. A holder larger than the limit is admitted alone."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -70,7 +70,7 @@ class WeightedSemaphore:
 
         Args:
             size: units to hold.
-            most: units that all holders may hold together.
+            most: maximum units that all holders may hold together.
         """
         await self._enter(size, most)
         try:

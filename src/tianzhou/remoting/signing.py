@@ -1,7 +1,7 @@
 """Signed requests, for servers with access control: RocketMQ's ACL (client.md §21).
 
-A producer, consumer or admin that is given `access_key` and `secret_key` signs each of its requests, heartbeats and
-one-way ones included. The secret itself never travels.
+A producer, consumer or admin with `access_key` and `secret_key` signs each of its requests, also heartbeats and one-way
+requests. The secret itself is never sent.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tianzhou.wire.codes import UNSIGNED_UNIQUE_KEY_QUERY_UNTIL
 
 
 def signing(access_key: str | None, secret_key: str | None, security_token: str | None = None) -> RpcHook | None:
-    """A hook that signs requests; None when there is nothing to sign with.
+    """Return a hook that signs requests; None without keys.
 
     Args:
-        access_key: names the account.
-        secret_key: the secret that belongs to it.
-        security_token: goes along, where a cloud service wants one.
+        access_key: name of the account.
+        secret_key: secret of the account.
+        security_token: token that some cloud services require; sent with each request.
 
     Raises:
         ConfigError: one of the keys is missing.

@@ -23,7 +23,7 @@ HANDSHAKE: Final = b"\x16"
 """First byte of every TLS connection: a handshake record."""
 HANDSHAKE_TIMEOUT_S: Final = float(HANDSHAKE_SECONDS.default)
 TLS_RECORD_HEAD, MOST_TLS_RECORD = 5, 16_384
-"""Bytes of a record's head, whose last two are its length, and of a record behind it."""
+"""Bytes of a record's head, whose last two bytes are the record's length; and maximum bytes of a record's content."""
 SHUTDOWN_TIMEOUT_S: Final = 2.0
 WATCH_S: Final = 0.5
 
@@ -41,26 +41,27 @@ class TlsSettings:
 
     Attributes:
         server_mode: `disabled`, `permissive` (TLS and plain on one port) or `enforcing` (TLS only).
-        enable: whether clients, and a broker towards name servers and other brokers, use TLS.
-        replication_enable: the same for a slave towards its master's HA port and for a member towards those of its
-            DLedger group, `true` or `false`; empty is as `enable`. A key of Tianzhou's own, as RocketMQ's HA port has
-            no TLS.
-        metrics_enable: whether the page of metrics goes by `server_mode`; off has it speak plain, as RocketMQ's does. A
+        enable: whether clients use TLS, and brokers towards name servers and other brokers.
+        replication_enable: the same for a slave towards its master's HA port, and for a member towards its DLedger
+            group, `true` or `false`; empty means the value of `enable`. A key of Tianzhou's own, as RocketMQ's HA port
+            has no TLS.
+        metrics_enable: whether the metrics page follows `server_mode`; off makes it speak plain, as RocketMQ's does. A
             key of Tianzhou's own.
-        config_file: properties file whose keys go before these, mode and enable excepted.
-        test_mode_enable: self-signed certificate and no verification; on when no certificate is configured.
-        need_client_auth: `none`, `optional` or `require` a client's certificate; checked with `server_auth_client`.
+        config_file: properties file whose keys override these, except mode and enable.
+        test_mode_enable: whether to use a self-signed certificate without verification; on when no certificate is
+            configured.
+        need_client_auth: `none`, `optional` or `require` a client's certificate; verified with `server_auth_client`.
         server_key_path: private key, PEM.
-        server_key_password: of the private key.
+        server_key_password: password of the private key.
         server_cert_path: certificate chain, PEM.
-        server_auth_client: verify clients' certificates.
-        server_trust_cert_path: certificates that may sign clients', PEM; empty means the system's.
-        account_from: `off`, or which name of a client's verified certificate is its account, see
+        server_auth_client: whether to verify clients' certificates.
+        server_trust_cert_path: certificates that may sign clients' certificates, PEM; empty means the system's.
+        account_from: `off`, or the name in a client's verified certificate that is its account, see
             `certificate_accounts.account_of`; a key of Tianzhou's own.
-        client_key_path: as the server's; so the others.
-        client_auth_server: verify the server's certificate.
-        client_check_host_name: with that, also verify that it is for the host connected to, as RocketMQ's client never
-            does; a key of Tianzhou's own.
+        client_key_path: as the server's; so are the other client keys.
+        client_auth_server: whether to verify the server's certificate.
+        client_check_host_name: whether to verify also that the certificate is for the host connected to, as RocketMQ's
+            client never does; a key of Tianzhou's own.
     """
 
     server_mode: str = keyed("tls.server.mode", "permissive")
@@ -89,7 +90,7 @@ class TlsSettings:
             ("tls.server.need.client.auth", self.need_client_auth, tuple(_CLIENT_AUTH)),
             ("tls.replication.enable", self.replication_enable, _SWITCH),
         ):
-            # RocketMQ takes an unknown mode for permissive: a misspelt `enforcing` would serve plain text.
+            # RocketMQ treats an unknown mode as permissive: a misspelt `enforcing` would serve plain text.
             if value.lower() not in allowed:
                 raise ValueError(f"{key}={value}: expected one of {', '.join(filter(None, allowed))}")
         sources = certificate_accounts.SOURCES
@@ -100,18 +101,18 @@ class TlsSettings:
         """Whether connections to HA ports and to members of a DLedger group use TLS.
 
         Args:
-            enabled: whether the broker's other connections do.
+            enabled: whether the broker's other connections use TLS.
         """
         return self.replication_enable.lower() == "true" if self.replication_enable else enabled
 
     @property
     def server_identity(self) -> tuple[str, str, str]:
-        """Certificate, key, password of the key."""
+        """Paths of certificate and key, and the password of the key."""
         return self.server_cert_path, self.server_key_path, self.server_key_password
 
     @property
     def client_identity(self) -> tuple[str, str, str]:
-        """Certificate, key, password of the key."""
+        """Paths of certificate and key, and the password of the key."""
         return self.client_cert_path, self.client_key_path, self.client_key_password
 
 
@@ -121,10 +122,10 @@ KEYS: Final = frozenset(key_of(field) for field in fields(TlsSettings))
 def load_tls(
     values: Mapping[str, str] | None = None, *, source: str = "configuration", faults: Faults | None = None
 ) -> TlsSettings:
-    """Return the settings of these values and of the file that `tls.config.file` names.
+    """Return the TLS settings of these values and of the file that `tls.config.file` names.
 
     Args:
-        values: a configuration; keys other than `tls.*` are left alone.
+        values: a configuration; keys other than `tls.*` are ignored.
         source: origin of the values, for errors.
         faults: collects the faults, and faulty values keep their defaults; None raises the faults.
 
@@ -159,7 +160,7 @@ def load_tls(
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What a client needs to speak TLS; `RemotingClient` uses new files for new connections.
+    """Return the TLS context of a client; `RemotingClient` re-reads changed files for new connections.
 
     Raises:
         ConfigError: a certificate or key cannot be used.
@@ -191,18 +192,18 @@ def _client_context(settings: TlsSettings) -> KeyedContext:
 
 
 class ServerTls:
-    """Which connections speak TLS, and with which certificate; it may be replaced while the server runs.
+    """TLS of a server: which connections use it, and with which certificate. The certificate may change at run time.
 
     Args:
         settings: see `TlsSettings`.
 
     Attributes:
-        account_of: the account of a client's verified certificate, as `getpeercert` describes it; None without
+        account_of: returns the account of a client's verified certificate, as `getpeercert` describes it; None without
             `tls.server.accountFrom`.
 
     Raises:
-        ConfigError: a certificate or key is configured and cannot be used, or certificates of clients are wanted and
-            would not be looked at.
+        ConfigError: a configured certificate or key cannot be used, or clients' certificates are required but would not
+            be verified.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -220,22 +221,22 @@ class ServerTls:
             self._context = self._build()
 
     def context(self) -> ssl.SSLContext:
-        """For a new connection."""
+        """Return the context for a new connection."""
         if self._context is None:
-            # A certificate of one's own takes some milliseconds to make, which most servers never need.
+            # Making a self-signed certificate takes some milliseconds, and most servers never need it.
             self._context = self._build()
         return self._context
 
     @property
     def for_page(self) -> Self | None:
-        """The same for the page of metrics; None where that speaks plain only."""
+        """The same for the metrics page; None where the page speaks plain only."""
         return self if self.offered and self._settings.metrics_enable else None
 
     async def context_for(self, accepted: socket.socket) -> ssl.SSLContext | None:
-        """What a new connection speaks TLS with, by the first byte its peer sends; None for one that speaks plain.
+        """Return the TLS context for a new connection by its peer's first byte; None for a plain connection.
 
         Args:
-            accepted: the connection; it does not block, and nothing is taken from it.
+            accepted: the non-blocking connection; this call consumes no byte of it.
         """
         if await first_byte(accepted, None) != HANDSHAKE:
             return None
@@ -243,7 +244,7 @@ class ServerTls:
         return self.context()
 
     def refresh(self) -> None:
-        """Use new certificates when their files have changed; a certificate waits for its key and the key for it."""
+        """Use new certificates when their files have changed. Certificate and key wait for each other."""
         if not self._settings.test_mode_enable and self.offered:
             self._context = self._files.renewed(self._build) or self._context
 
@@ -270,10 +271,10 @@ ContextT = TypeVar("ContextT", bound=ssl.SSLContext)
 
 
 class _Files:
-    """Files of certificates and keys, as they were when they were used last.
+    """Certificate and key files, with their content at the last use.
 
     Args:
-        paths: of the files; empty ones are none.
+        paths: paths of the files; empty paths are ignored.
     """
 
     def __init__(self, *paths: str) -> None:
@@ -282,10 +283,10 @@ class _Files:
         self._digests = self._digested()
 
     def renewed(self, build: Callable[[], ContextT]) -> ContextT | None:
-        """A context of the files when their content has changed and can be used; else None.
+        """Return a new context if the files' content has changed and is usable; else None.
 
-        A key that stays for the next certificate is as good as another one, where RocketMQ waits for both to change. A
-        certificate without its key yet cannot be used, and is tried again with the next change.
+        A new certificate with the former key is usable, while RocketMQ waits for both to change. A certificate whose
+        key has not arrived yet is not usable; the next change tries again.
 
         Args:
             build: makes the context.
@@ -295,7 +296,7 @@ class _Files:
             return None
         digests = self._digested()
         if None in digests:
-            return None  # one that is away is about to be replaced
+            return None  # a missing file is about to be replaced
         self._stamps, before, self._digests = stamps, self._digests, digests
         if digests == before:
             return None
@@ -316,10 +317,10 @@ class _Files:
 
 
 def _check_client_certificates(settings: TlsSettings) -> None:
-    """Refuse settings that name certificates of clients and would let in who shows none that is verified.
+    """Refuse settings that require clients' certificates but would accept unverified clients.
 
-    RocketMQ's `require` without `authClient` takes a certificate that anybody has signed, its test mode takes none at
-    all for enough, and its permissive port serves who speaks plain (broker.md §23).
+    RocketMQ's `require` without `authClient` accepts a certificate of any signer. Its test mode accepts clients without
+    a certificate. Its permissive port serves plain clients (broker.md §23).
 
     Raises:
         ConfigError: names the keys to set.
@@ -353,7 +354,7 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 def _digest(path: str) -> bytes | None:
-    """Digest of a file's content; None while the file is away."""
+    """Return the digest of a file's content; None while the file is missing."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).digest()
     except OSError:
@@ -366,7 +367,7 @@ def _present(context: ssl.SSLContext, prefix: str, files: tuple[str, str, str]) 
         if path and not Path(path).is_file():
             raise ConfigError(f"{prefix}.{name}={path}: there is no such file; name a PEM file")
     try:
-        # A callable: without one OpenSSL asks the terminal for the password of a key that has one.
+        # A callable: without one, OpenSSL asks the terminal for the password of an encrypted key.
         context.load_cert_chain(certificate, key or None, password=lambda: password)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ConfigError(
@@ -390,7 +391,7 @@ def _words(error: Exception) -> str:
 
 
 def _present_self_signed(context: ssl.SSLContext) -> None:
-    """Give the context a certificate made now, which nobody can verify (RocketMQ's test mode)."""
+    """Load a new self-signed certificate, which no peer can verify, into the context (RocketMQ's test mode)."""
     from tianzhou.remoting import certificates
 
     key = certificates.make_key()
@@ -399,7 +400,7 @@ def _present_self_signed(context: ssl.SSLContext) -> None:
     pem = certificates.pem_of(certificate) + certificates.pem_of_key(key)
     import tempfile
 
-    # The ssl module takes files only; this one only its owner can read, and it is gone at once.
+    # The ssl module reads files only. Only the owner can read this one, and it is deleted at once.
     with tempfile.NamedTemporaryFile(prefix="tianzhou-", suffix=".pem") as file:
         file.write(pem)
         file.flush()

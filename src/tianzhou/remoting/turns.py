@@ -1,9 +1,9 @@
 """Time allowance per loop turn for work that is not urgent, so that urgent requests never wait long.
 
-A thousand requests that take ten milliseconds each are fast one by one and hold everybody for ten seconds when they
-are read in one turn. Those that may take long share an allowance of time per turn; when it is used up they wait in
-line, and the first of the line go on in the next turn, with everybody else served in between. `tianzhou.slices` is for
-work that nothing else competes with.
+A thousand requests of ten milliseconds each are fast one by one. If the loop serves them all in one turn, every other
+client waits ten seconds. So slow requests share an allowance of time per turn. When the allowance is used up, the
+remaining requests queue, and the loop serves other clients before it continues in the next turn. `tianzhou.slices` is
+for work that competes with no other work.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tianzhou.slices import NextTurn
 
 T = TypeVar("T")
 Slices: TypeAlias = Generator[None, None, T]
-"""Work with a result T; others may be served whenever it yields."""
+"""Generator that returns a result T. The loop may serve other work whenever it yields."""
 
 TURN_S: Final = 0.01
-"""Seconds of such work per loop turn; work that has begun is not interrupted."""
+"""Seconds of slow work per loop turn. Work that has begun is not interrupted."""
 CALLS_PER_TURN: Final = 64
-"""Maximum places called per loop turn; those for which no time is left stand in front again."""
+"""Maximum places called per loop turn. A caller that finds no time left queues again with its former number."""
 SLICE_S: Final = 0.002
-"""Seconds of one piece of sliced work per loop turn."""
+"""Seconds of one slice of sliced work per loop turn."""
 FORGET_EVERY: Final = 1024
-"""Steps of a `FairQueue` after which it forgets addresses that have no more than their share."""
+"""Number of `FairQueue` steps between two removals of addresses that have used no more than their share."""
 _BEHIND: Final = 1 << 48
-"""Numbers of the places of work that takes long: behind what is done in one turn."""
+"""Offset added to the numbers of multi-turn work, so that it queues behind work of a single turn."""
 
 
 class Place(asyncio.Future[None]):
-    """A place in line, done when it is called.
+    """A place in the queue: a future that is done when the place is called.
 
     Attributes:
-        number: smaller ones are called first.
+        number: position in the queue; smaller numbers are called first.
     """
 
     number: int = 0
@@ -46,15 +46,15 @@ class Place(asyncio.Future[None]):
 
 
 class Turns:
-    """The allowance, and the line of work that waits for it.
+    """The time allowance per loop turn, and the queue of work that waits for it.
 
     Args:
-        turn_s: seconds of work in a turn of the loop.
-        monotonic: seconds.
+        turn_s: seconds of slow work per loop turn.
+        monotonic: clock, seconds.
 
     Attributes:
         monotonic: clock, seconds.
-        slow: number of pieces of sliced work that have begun or wait to.
+        slow: number of sliced works that have begun or are queued.
     """
 
     __slots__ = ("_called", "_left_s", "_line", "_next_turn", "_numbers", "_turn_s", "monotonic", "slow")
@@ -69,10 +69,10 @@ class Turns:
         self._next_turn = NextTurn(self._next)
 
     def free(self, place: Place | None = None) -> bool:
-        """Whether work may be done now.
+        """Whether work may run now.
 
         Args:
-            place: what `wait` gave and was awaited; it is used up by this.
+            place: a place returned by `wait` and awaited by the caller; this call consumes it.
         """
         if place is not None and place in self._called:
             self._called.discard(place)
@@ -80,16 +80,16 @@ class Turns:
         return self._left_s > 0 and not self._line and not self._called
 
     def spend(self, seconds: float) -> None:
-        """Note work that was done in this turn."""
+        """Charge seconds of work to the allowance of this turn."""
         self._left_s -= seconds
         self._next_turn.ask()
 
     def wait(self, former: Place | None = None, *, behind: bool = False) -> Place:
-        """What is done when it may be one's turn: then look by `free`, and wait again if it is not.
+        """Return a future that is done when the caller may run. The caller then calls `free` and may wait again.
 
         Args:
-            former: what was awaited in vain; those that came later stay behind.
-            behind: let those go first that take one turn only.
+            former: the caller's last place, when `free` returned False for it; the new place gets the same number.
+            behind: whether to queue behind all work of a single turn.
         """
         place = Place(loop=asyncio.get_running_loop())
         if former is None:
@@ -102,7 +102,7 @@ class Turns:
         return place
 
     async def turn(self) -> None:
-        """Return when it is one's turn; what follows without a further `await` is done in it."""
+        """Wait until the caller may run. Code up to the caller's next `await` runs in the granted turn."""
         place = self.wait()
         await place
         while not self.free(place):
@@ -110,10 +110,10 @@ class Turns:
             await place
 
     def sliced(self, work: Slices[T]) -> T | Coroutine[Any, Any, T]:
-        """What work comes to: at once when one slice is enough, else to be awaited.
+        """Return the result of sliced work if it ends within one slice; otherwise return a coroutine for the result.
 
-        The first slice is the caller's to `spend`. While other work goes on nothing is begun: what a thousand have
-        begun would have to be kept until they come to an end.
+        The caller must `spend` the time of the first slice. While other sliced work runs, no new work begins, because
+        each begun work would hold its partial results until it ends.
         """
         if self.slow:
             return self.in_slices(work)
@@ -127,13 +127,13 @@ class Turns:
         return self.in_slices(work)
 
     async def in_slices(self, work: Slices[T]) -> T:
-        """What work comes to, done slice by slice in the turns that are its own."""
+        """Run sliced work slice by slice in its own turns, and return its result."""
         async with Pace(self) as pace:
             return await pace.through(work)
 
     def _next(self) -> None:
         self._left_s = self._turn_s
-        # Who was called and went away instead keeps nobody.
+        # A called waiter that was cancelled must not block the queue.
         self._called.clear()
         while self._line and len(self._called) < CALLS_PER_TURN:
             place = heappop(self._line)
@@ -145,13 +145,13 @@ class Turns:
 
 
 class Pace:
-    """The turns of one piece of work that takes long: `async with Pace(turns) as pace`.
+    """The turns of one sliced work: `async with Pace(turns) as pace`.
 
-    What began first ends first, so that many such pieces do not all hold at once what they have done so far.
+    Works run in the order in which they began, so that few of them hold partial results at the same time.
 
     Args:
-        turns: the allowance of all.
-        behind: let those go first that take one turn only.
+        turns: the allowance that all works share.
+        behind: whether to queue behind all work of a single turn.
     """
 
     __slots__ = ("_began", "_behind", "_place", "_turns")
@@ -178,7 +178,7 @@ class Pace:
         self._turns.spend(self._turns.monotonic() - self._began)
 
     async def rest(self) -> None:
-        """Let others be served, when a slice has been done since they were last."""
+        """Wait for the next turn if a whole slice has run since the last wait."""
         spent = self._turns.monotonic() - self._began
         if spent >= SLICE_S:
             self._turns.spend(spent)
@@ -186,7 +186,7 @@ class Pace:
             self._began = self._turns.monotonic()
 
     async def through(self, work: Slices[T]) -> T:
-        """What work comes to."""
+        """Run the work to its end and return its result."""
         try:
             while True:
                 next(work)
@@ -209,18 +209,18 @@ MemberT = TypeVar("MemberT")
 
 
 class FairQueue(Generic[MemberT]):
-    """Order in which those go on whose requests were left for later turns: addresses get equal shares of the time.
+    """Start-time fair queue of members with postponed requests: each address gets an equal share of the time.
 
-    That is start-time fair queueing: an address begins where it has ended, or where the one in service has begun. Of
-    one address, who came first is first. So a small request waits for one of each other address, not for the ten
-    thousand connections that each of them may have.
+    An address starts at its own last finish time, or at the start time of the address in service, whichever is later.
+    Members of one address are served first come, first served. So a small request waits for one request of each other
+    address, not for the ten thousand connections that an address may have.
     """
 
     __slots__ = ("_begun", "_count", "_ends", "_heap", "_lined_up", "_taken", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[MemberT, float]] = {}
-        # One entry of each address with members that wait, but for that in service; some may have left.
+        # One entry for each address with waiting members, except the address in service. An entry may be stale.
         self._heap: list[tuple[float, int, str]] = []
         self._lined_up: set[str] = set()
         self._ends: dict[str, float] = {}
@@ -232,12 +232,12 @@ class FairQueue(Generic[MemberT]):
         return bool(self._waiting)
 
     def add(self, member: MemberT, address: str, since: float) -> bool:
-        """Add who waits; False for one that does already.
+        """Add a waiting member. Return False if the member is waiting already.
 
         Args:
-            member: who.
-            address: what it shares its time with.
-            since: what `take` returns with it: since when it waits.
+            member: the member, such as a connection.
+            address: the address whose share the member uses.
+            since: time since when the member waits; `take` returns it.
         """
         members = self._waiting.get(address)
         if members is None:
@@ -250,16 +250,16 @@ class FairQueue(Generic[MemberT]):
         return True
 
     def take(self) -> tuple[MemberT, float]:
-        """Remove and return who is next, and since when it has waited; `charge` has to follow before the next.
+        """Remove and return the next member and its waiting time's start. Call `charge` before the next `take`.
 
         Raises:
-            IndexError: nobody waits.
+            IndexError: no member waits.
         """
         while True:
             self._begun, _, address = heappop(self._heap)
             self._lined_up.discard(address)
             members = self._waiting.get(address)
-            if members is None:  # they are gone
+            if members is None:  # its members have left
                 continue
             member = next(iter(members))
             since = members.pop(member)
@@ -269,25 +269,25 @@ class FairQueue(Generic[MemberT]):
             return member, since
 
     def charge(self, cost_s: float) -> None:
-        """Count what serving the one that was taken last has cost, in seconds."""
+        """Charge the seconds that serving the last taken member has cost to its address."""
         address, self._taken = self._taken, None
         if address is None:
             return
         self._ends[address] = self._begun + cost_s
         if address in self._waiting:
             self._push(address)
-        elif not self._waiting:  # nobody has waited for anybody
+        elif not self._waiting:  # no member waits, so shares need no balancing
             self._heap.clear()
             self._lined_up.clear()
             self._ends.clear()
             self._begun = 0.0
 
     def leave(self, member: MemberT, address: str) -> None:
-        """Remove one that is gone, if it waits.
+        """Remove a disconnected member if it waits.
 
         Args:
-            member: who.
-            address: that it was added with.
+            member: the member.
+            address: the address it was added with.
         """
         members = self._waiting.get(address)
         if members is not None and members.pop(member, None) is not None and not members:

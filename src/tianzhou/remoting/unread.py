@@ -1,11 +1,11 @@
 """Memory of replies that peers do not read, bounded over all connections of a server.
 
-A connection is not read from while its write buffer is above a mark, so it holds little more than one reply. But a
-reply may have 16 MiB, and there may be ten thousand connections. Above the limit, who holds most and has read nothing
-for a while is disconnected; above twice the limit, who holds most. Small readers are left alone as long as there are
-larger ones.
+The server does not read from a connection while its write buffer is above a mark, so a connection holds little more
+than one reply. But a reply may have 16 MiB, and there may be ten thousand connections. Above the limit, the server
+disconnects the largest holder that has read nothing for a while. Above twice the limit, it disconnects the largest
+holder. Smaller readers stay connected as long as there are larger ones.
 
-Pure: a connection is a value that says how much it has not read, and time is an argument.
+Pure: a connection is a value that returns its unread bytes, and time is an argument.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, NamedTuple, Protocol
 
 PATIENCE_S: Final = 15.0
 PROGRESS_BYTES: Final = 65_536
-"""Bytes a peer has to read within `PATIENCE_S` to count as reading."""
+"""Bytes that a peer has to read within `PATIENCE_S` to count as reading."""
 SMALL_WRITES_BYTES: Final = 65_536
 """Maximum total size of consecutive writes that are counted as one write."""
 KEPT_PART: Final = 8
 """Divisor of the limit: connections that are not known to be slow may hold an eighth of the limit."""
 SWEEP_S: Final = 1.0
-"""Seconds between two looks at slow readers."""
+"""Seconds between two checks of slow readers."""
 HIGH_BYTES, MIN_HIGH_BYTES = 524_288, 65_536
 
 
@@ -28,7 +28,7 @@ class Reader(Protocol):
     """A connection whose peer reads slowly."""
 
     def unread(self) -> tuple[int, int]:
-        """Bytes held because the peer does not read, and how many of them it still has to read."""
+        """Return the bytes held because the peer does not read, and the number of them in the transport's buffer."""
 
 
 class Written:
@@ -71,7 +71,7 @@ class Written:
 
 
 class Eviction(NamedTuple):
-    """A connection to disconnect: the bytes it holds, and the seconds it has read nothing."""
+    """A connection to disconnect, the bytes it holds, and the seconds since it last read."""
 
     reader: Reader
     size: int
@@ -87,10 +87,10 @@ class _Mark:
 
 
 class UnreadReplies:
-    """Slow readers and the memory their replies hold.
+    """Slow readers and the memory that their replies hold.
 
     Attributes:
-        used: bytes held, as of the last looks.
+        used: bytes held, as of the last checks.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class UnreadReplies:
             mark.left = max(left, mark.left)
 
     def keeps_some(self, reader: Reader, size: int, limit: int) -> list[Reader]:
-        """Return the connections to note after a transport has kept a part of a write without pausing.
+        """Return the connections to note after a transport has buffered part of a write without pausing.
 
         Most peers read the rest within a millisecond. So the result is empty until such connections together may hold
         more than an eighth of the limit.
@@ -143,17 +143,17 @@ class UnreadReplies:
         return keeping
 
     def forget(self, reader: Reader) -> None:
-        """Forget a connection whose peer has caught up or is gone."""
+        """Forget a connection whose peer has read all replies or disconnected."""
         self._keeping.pop(reader, None)
         mark = self._marks.pop(reader, None)
         if mark is not None:
             self.used -= mark.size
 
     def evictions(self, limit: int, now: float) -> list[Eviction]:
-        """Connections to disconnect so that the others keep to the limit, the largest first.
+        """Return the connections to disconnect so that the others stay below the limit, largest first.
 
         Args:
-            limit: bytes that all may hold together.
+            limit: maximum bytes that all connections may hold together.
             now: monotonic seconds, as for `note`.
         """
         for reader in list(self._marks):
@@ -169,5 +169,5 @@ class UnreadReplies:
 
 
 def high_mark(limit: int, connections: int) -> int:
-    """Bytes of unread replies above which a peer counts as a slow reader."""
+    """Return the bytes of unread replies above which a peer counts as a slow reader."""
     return max(MIN_HIGH_BYTES, min(HIGH_BYTES, limit // max(connections, 1)))

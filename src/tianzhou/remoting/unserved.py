@@ -1,4 +1,4 @@
-"""Unserved request codes: answered as unsupported, and logged once per host with what clients can do instead."""
+"""Unserved request codes: answered as unsupported, and logged once per host with advice for the client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_USERS: Final = range(3001, 3011)
 _OF_CONTROLLERS: Final = range(1001, 1014)
 _OF_CONTAINERS: Final = (RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER)
 _EXPLAINED: Final = frozenset({*_OF_USERS, *_OF_CONTROLLERS, *_OF_CONTAINERS})
-"""Request codes of operators' tools, whose replies of a broker contain the advice."""
+"""Request codes of operators' tools. A broker's reply to them contains the advice."""
 
 ADVICE: Final[dict[int, str]] = {
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
@@ -41,14 +41,14 @@ ADVICE: Final[dict[int, str]] = {
     RequestCode.GET_TIMER_METRICS: "this version has no timers; use delay levels",
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "this version has no static topics; create an ordinary topic",
 }
-"""Request codes to what their clients can do instead."""
+"""Maps request codes to advice for their clients."""
 
 
 class Unserved:
-    """Answers requests that nobody serves, and logs so once for each host and code.
+    """Answers unserved request codes, and logs each once per host and code.
 
     Args:
-        server: who answers: "broker", "name server".
+        server: kind of this server: "broker" or "name server".
     """
 
     def __init__(self, server: str) -> None:
@@ -56,12 +56,12 @@ class Unserved:
         self._once = Once()
 
     def answer(self, connection: Connection, request: Command, others: str = "") -> Command:
-        """The reply to a request code nobody here serves.
+        """Return the reply to an unserved request code.
 
         Args:
-            connection: who asks.
-            request: what for.
-            others: addresses of servers of the other kind, as far as this one knows them.
+            connection: the requesting connection.
+            request: the request.
+            others: addresses of servers of the other kind, as far as this server has them.
         """
         code = int(request.code)
         if self._once.first((connection.verified_ip, code)):

@@ -1,7 +1,7 @@
-"""What is on disk: commit log, consume queues, index, checkpoint, configuration files.
+"""The store on disk: commit log, consume queues, index, checkpoint, configuration files.
 
-What reads files alone, as every task and planner of Spark does, gets by without the store that serves and the event
-loop below it; so these names are looked up when they are first used.
+Code that only reads files, such as every Spark task and planner, needs neither the serving store nor the event loop
+below it. So these names are imported when they are first used.
 """
 
 from __future__ import annotations

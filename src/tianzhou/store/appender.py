@@ -1,4 +1,4 @@
-"""Putting messages into the store (store.md §4)."""
+"""Puts of messages into the store (store.md §4)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = PutResult(_OK)
 _TOGETHER: Final = 32
-"""Maximum records of a batch that are one entry of what waits for dispatch."""
+"""Maximum records of a batch that share one item of the dispatch queue."""
 
 
 class Appender:
@@ -62,15 +62,15 @@ class Appender:
 
     Args:
         settings: limits, CRCs and further queues.
-        clock: gives the store times.
-        log: takes the records.
-        queues: where they get their offsets.
-        dispatcher: gets each record.
-        flusher: brings them to the disk.
-        durability: says when they are safe.
-        cleaner: learns that the disk has no room.
-        flags: say whether anything is taken.
-        failures: refuses appends while there is no room or no memory.
+        clock: source of store times.
+        log: stores the records.
+        queues: assign queue offsets.
+        dispatcher: receives each record.
+        flusher: flushes the records to the disk.
+        durability: decides when records are safe.
+        cleaner: receives reports of a full disk.
+        flags: reasons to refuse puts.
+        failures: refuses appends while disk space or memory is exhausted.
 
     Attributes:
         on_append: called after each append; None calls nothing.
@@ -111,9 +111,9 @@ class Appender:
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
 
     def append(self, records: NewRecord | RecordBatch, plan: AppendPlan = OF_CLIENTS) -> PutResult:
-        """Store a message, or several of one queue; they are in the page cache on return (store.md §4.2).
+        """Store a message, or several of one queue. They are in the page cache on return (store.md §4.2).
 
-        `settle` waits until the disk has them. Dispatch follows in the next turn of the loop.
+        `settle` waits until they are on the disk. Dispatch follows in the next loop turn.
 
         Args:
             records: the message, or the batch.
@@ -173,7 +173,7 @@ class Appender:
             dispatcher.run(SLICE_RECORDS, 1.0)
 
     def _append_encoded(self, batch: RecordBatch) -> PutResult | None:
-        """Store a batch without taking it apart; None, and nothing is stored, when a message of it is not plain."""
+        """Store a batch without splitting it. Return None, without any effect, if a message is not plain."""
         common, members = batch.common, batch.members
         queue = self._queues.find(common.topic, common.queue_id)
         if queue is None or self._flags.refusal is not None or self._amends or self._durability.refuses:
@@ -181,7 +181,7 @@ class Appender:
         if common.sys_flag & TRANSACTION_BITS or not isinstance(members, bytes | memoryview):
             return None
         most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
-        # A batch larger than the prepared part of the log would be taken apart.
+        # A batch larger than the prepared part of the log would be split.
         self._log.look_ahead(2 * len(members))
         put: Callable[..., Any] = put_entry_batch if self._framed else put_batch
         result: PutResult | None = put(self._log, queue, common, members, most, stored, pending, _DONE)
@@ -203,25 +203,25 @@ class Appender:
         settles: bool,
         accounts: Accounts | None,
     ) -> tuple[int, bytes, int, int, list[tuple[SendTarget, int]]]:
-        """Run an executor of sends over the front of a read; it stops at the first send that is not ordinary.
+        """Run an executor of sends over the front of a read. It stops at the first send that is not ordinary.
 
         All sends have one store time. On return, consumers can read the sends that were dispatched at once.
 
         Args:
             run: the executor; the further arguments are those of `SendRun.store`.
-            buffer: the read.
-            start: where its first frame begins.
-            end: where it ends.
+            buffer: bytes of a read.
+            start: start of the first frame.
+            end: end of the bytes.
             most_frame: maximum bytes of a frame.
-            targets: plans of topics that sends were admitted to.
+            targets: topics that accept sends without a further check.
             host: address of the sender.
-            port: its port.
+            port: port of the sender.
             settles: whether replies wait until the messages are safe.
-            accounts: which accounts may send; None takes sends of everybody.
+            accounts: returns the HMAC state of an account that may send; None accepts sends of every peer.
 
         Returns:
-            Where the first frame begins that was left, the replies to those before it, how many these are, where the
-            log ends, and topic and queue of each reply if they wait.
+            The start of the first frame left, the replies to the frames before it, the number of these, the end of the
+            log, and topic and queue of each reply if replies wait.
         """
         dispatcher, log = self._dispatcher, self._log
         if self._flags.refusal is not None or self._amends or self._durability.refuses:
@@ -232,7 +232,7 @@ class Appender:
             if entries is None:
                 return start, b"", 0, log.end, []
         stored = self._now()
-        # With SYNC_FLUSH consumers get what the disk has.
+        # With SYNC_FLUSH, consumers get only records that are on the disk.
         at_once = None if self._sync else dispatcher.at_once()
         pending = dispatcher.pending
         before = len(pending)
@@ -363,12 +363,12 @@ class Appender:
         next_offsets: dict[ConsumeQueue, int] | None,
         further: list[tuple[ConsumeQueue, int]],
     ) -> NewRecord | PutResult:
-        """The record as it is to be stored.
+        """Return the record in the form in which it is stored.
 
         Args:
-            record: as it was put.
-            next_offsets: of the queues that records before it go to; completed. None when it goes to no queue.
-            further: gets the queues the record is to be found in besides its own, and at which offset.
+            record: the record of the put.
+            next_offsets: next offsets of the queues of earlier records; extended here. None when it goes to no queue.
+            further: receives the further queues of the record, each with its queue offset.
         """
         properties = record.properties
         topic, queue_id = record.topic, record.queue_id
@@ -404,14 +404,14 @@ class Appender:
         return queue if refused is None else refused
 
     async def settle(self, result: PutResult, timeout_ms: int | None = None) -> PutStatus:
-        """Wait until a stored message is as safe as the settings promise; see `Durability.settle`."""
+        """Wait until a stored message is as safe as the settings require; see `Durability.settle`."""
         return await self._durability.settle(result, self._log.end, timeout_ms)
 
     async def secure(self, end_offset: int) -> None:
-        """Wait until the disk has the log up to a position, whatever the flush type: for what others rely on at once.
+        """Wait until the log is on the disk up to an offset, with any flush type.
 
         Args:
-            end_offset: where the record ends that has to be safe.
+            end_offset: end of the record that must be safe.
 
         Raises:
             StoreError: the disk refuses.

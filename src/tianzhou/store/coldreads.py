@@ -1,9 +1,9 @@
-"""Reading what has left the memory, without making everyone wait for the disk (store.md §14.1).
+"""Reads of records that are not in memory, without blocking the event loop for the disk (store.md §14.1).
 
-A record that is not in the page cache is read by the page fault of whoever touches it, and the whole loop stands
-still meanwhile. So the pages of a read are looked at first. Those that are missing are fetched by a few threads, and
-the read is done when they are there. Only fetching is left to the threads: a thread that touches a missing page
-itself stops the interpreter like everyone.
+A record that is not in the page cache is read by a page fault of the thread that touches it, and the whole loop stands
+still meanwhile. So a read first queries which of its pages are in memory. A few threads fetch the missing pages, and
+the read continues once they are in memory. The threads only fetch: a thread that touches a missing page itself would
+block the interpreter like the loop.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tianzhou.store.results import ReadRequest
 T = TypeVar("T")
 
 HOT_BYTES: Final = 64 << 20
-"""What was appended last is in memory; nobody has to look."""
+"""Bytes at the end of the log that count as in memory without a query."""
 _PASSED_BYTES: Final = 4 << 20
-"""Bytes of records fetched before a filter looks at them."""
+"""Bytes of records to fetch before a filter reads them."""
 _THREADS: Final = 4
 ROUNDS: Final = 3
 _AHEAD: Final = 512 << 10
@@ -41,20 +41,20 @@ _GAP: Final = 64 << 10
 _BLOCK: Final = 2 << 20
 _NEAR: Final = 8 << 20
 _FURTHER: Final = 8
-"""Reads that are looked at together: who reads a queue mostly goes on."""
+"""Number of consecutive reads to check at once, because a queue's reader mostly continues."""
 RESIDENT_S: Final = 0.05
-"""Seconds for which what was found in memory is taken to be there: asking costs more than copying the records."""
+"""Seconds for which pages found in memory count as in memory. A query costs more than copying the records."""
 
 Missing = list[Range]
-"""Byte ranges of segments that have to come from the disk."""
+"""Byte ranges of segments that must be fetched from the disk."""
 
 
 class ColdReads:
-    """Finds out what a read would have to wait for, and waits for it elsewhere.
+    """Finds the parts of a read that are not in memory, and fetches them on threads.
 
     Args:
         log: the commit log.
-        find: a queue by topic and number; None when there is none.
+        find: returns a queue by topic and number; None when there is none.
     """
 
     def __init__(self, log: CommitLog, find: Callable[[str, int], ConsumeQueue | None]) -> None:
@@ -69,12 +69,12 @@ class ColdReads:
         self.opened_at = 0
 
     def missing(self, queue: ConsumeQueue, request: ReadRequest, limits: ReadLimits) -> Missing:
-        """What a read would have to fetch; empty when all of it is in memory.
+        """Return the ranges that a read must fetch; empty when all of them are in memory.
 
         Args:
-            queue: the one of the request.
-            request: what is wanted.
-            limits: of one read.
+            queue: the queue of the request.
+            request: the read request.
+            limits: limits of one read.
         """
         offset, codes = request.offset, request.tag_codes
         if not queue.min_offset <= offset < queue.max_offset:
@@ -85,7 +85,7 @@ class ColdReads:
         if begin <= offset and min(offset + wanted, queue.max_offset) <= end and monotonic() < self._resident_until:
             return []
         if request.accept is not None:
-            # What is passed over is looked at, too.
+            # The filter reads the records that it rejects, too.
             messages, size = units, _PASSED_BYTES
         else:
             most = limits.of(request.max_messages, request.max_bytes)
@@ -115,11 +115,11 @@ class ColdReads:
         return self._missing_records(view, messages, size, codes)
 
     def stretch(self, queue: ConsumeQueue) -> tuple[int, int, float]:
-        """The part of a queue that `missing` has found in memory.
+        """Return the part of a queue that `missing` has found in memory.
 
         Returns:
-            Its first queue offset, the one behind its last, and the monotonic time (seconds) until which it is taken
-            to stay there.
+            Its first queue offset, the queue offset after its last, and the monotonic time (seconds) until which it
+            counts as in memory.
         """
         begin, end = self._stretches.get(queue, (0, 0))
         return begin, end, self._resident_until
@@ -140,7 +140,7 @@ class ColdReads:
                 return [(segment, start, end)]
             if self._is_hot(unit_at(segment.view, start).physical_offset):
                 return []
-            # Inner batches are read whatever the tags: only their messages know theirs.
+            # Inner batches are read whatever their tags code: only their messages have tags.
             wanted = [unit_at(segment.view, at)[:3] for at in range(start, end, BATCH_UNIT_SIZE)]
             packed = b"".join(UNIT.pack(*unit) for unit in wanted)
             return self._missing_records(memoryview(packed), messages, size, None)
@@ -150,7 +150,7 @@ class ColdReads:
         return physical >= self.opened_at and physical >= self._log.end - HOT_BYTES
 
     def _is_run_there(self, segment: Segment, start: int, end: int) -> bool:
-        """Whether the records of a segment's units in [start, end) are in memory; false where that is not plain."""
+        """Whether the records of a segment's units in [start, end) are in memory; false where that is uncertain."""
         view = segment.view
         first = UNIT.unpack_from(view, start)[0]
         if self._is_hot(first):
@@ -159,7 +159,7 @@ class ColdReads:
         return self._is_stretch_there(first, last + length)
 
     def _is_stretch_there(self, begin: int, end: int) -> bool:
-        """Whether a short stretch of the log is in memory; the units of a queue point to places in their order."""
+        """Whether a short stretch of the log is in memory. A queue's units point to log offsets in ascending order."""
         if not 0 < end - begin <= _NEAR:
             return False
         segment = self._log.files.find(begin)
@@ -171,7 +171,7 @@ class ColdReads:
     def _is_there(self, segment: Segment, start: int, end: int, written: int) -> bool:
         """Whether [start, end) of a segment, which is written up to `written`, is in memory.
 
-        Its surroundings are asked for with it, and the answers count for a moment.
+        The query covers whole blocks, and its results are cached for `RESIDENT_S`.
         """
         now = monotonic()
         known = self._resident
@@ -211,11 +211,11 @@ class ColdReads:
         return found
 
     async def fetch(self, missing: Missing, *, ahead: bool = False) -> None:
-        """Return when the ranges are in memory; their segments stay mapped until then.
+        """Wait until the ranges are in memory. Their segments stay mapped until then.
 
         Args:
-            missing: what is to be there.
-            ahead: who reads this goes on, so that what follows it in the log may come with it.
+            missing: the ranges to fetch.
+            ahead: whether the reader continues, so that the following bytes of the log may be fetched, too.
 
         Raises:
             StoreUnreadable: the disk cannot read them.
@@ -227,7 +227,7 @@ class ColdReads:
             goes_on = ahead and self._log.files.find(segment.start) is segment
             upto = min(end + _AHEAD, self._log.end - segment.start) if goes_on else end
             self._came_back(segment, start, upto)
-            with suppress(FileNotFoundError):  # expired since someone found out what is missing
+            with suppress(FileNotFoundError):  # the segment expired after the query
                 work.append((segment.hold(), start, end, upto))
         try:
             await asyncio.get_running_loop().run_in_executor(self._threads, _fetch, work)
@@ -239,7 +239,7 @@ class ColdReads:
         self._check_open()
 
     def _came_back(self, segment: Segment, start: int, end: int) -> None:
-        """Nobody knows any more that what comes from the disk is as it was written."""
+        """Distrust the records of a range, because bytes fetched from the disk may differ from those written."""
         if self._log.files.find(segment.start) is segment:
             self._log.checked.fetched(segment.start + start, segment.start + end, self._log.end, HOT_BYTES)
         elif segment.path.parent.name.isdigit():
@@ -248,7 +248,7 @@ class ColdReads:
                 queue.trusted_from = queue.max_offset
 
     async def aside(self, work: Callable[[], None]) -> None:
-        """Run what waits for the disk, on one of the threads.
+        """Run blocking disk work on one of the threads.
 
         Raises:
             StoreError: the store was closed meanwhile.
@@ -257,12 +257,12 @@ class ColdReads:
         await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def follow(self, steps: Steps[T], rest: Callable[[], Awaitable[None]] | None = None) -> T:
-        """What a look-up finds; what it needs of the disk is fetched beside the loop.
+        """Run a look-up and return its result. Fetch missing pages on the threads.
 
         Args:
             steps: the look-up.
-            rest: called now and then when it is long; without it, all long look-ups together go on by a few steps in
-                each turn of the loop.
+            rest: called now and then during a long look-up; by default, all long look-ups together run a few steps per
+                loop turn.
 
         Raises:
             StoreUnreadable: as `fetch`.
@@ -274,10 +274,10 @@ class ColdReads:
         return result
 
     def take(self, steps: Steps[T]) -> T | Coroutine[Any, Any, T]:
-        """What a look-up finds, at once when it is short and all it needs is in memory; else a coroutine.
+        """Return the result of a look-up that is short and in memory; otherwise return a coroutine for it.
 
-        Nobody else has a turn between two steps that had nothing to wait for, but for long look-ups: a chain of one key
-        may have millions of entries.
+        The look-up runs up to `TURN` steps without yielding to the loop. Longer look-ups yield, because the chain of
+        one key may have millions of entries.
 
         Raises:
             StoreError: the store is closed.
@@ -301,7 +301,7 @@ class ColdReads:
         return await self.follow(steps)
 
     async def _rest(self) -> None:
-        """Let others have a turn; of all who rest one goes on in each."""
+        """Yield to the loop. Of all waiting look-ups one continues per turn."""
         async with self._resting:
             await asyncio.sleep(0)
 
@@ -313,7 +313,7 @@ class ColdReads:
             raise StoreError("the store was closed while it was being read; read again when it is open")
 
     def close(self) -> None:
-        """End the threads, after what they are at; who waits for them is told."""
+        """Stop the threads after their present work. Queued work is cancelled, and its waiters get an error."""
         self._closed = True
         self._resident.clear()
         self._stretches.clear()
@@ -329,5 +329,5 @@ def _fetch(work: list[tuple[HeldMap, int, int, int]]) -> None:
                 raise StoreUnreadable(
                     f"{held.path}, bytes {start} to {end}, cannot be read: {error.strerror}; look at the disk"
                 ) from error
-            with suppress(OSError):  # who needs that will be told
+            with suppress(OSError):  # a read of these further bytes will raise the error itself
                 held.fetch(end, upto)

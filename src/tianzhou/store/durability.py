@@ -49,7 +49,7 @@ class Durability:
     """The safe ends of the log, and the safety that the settings require.
 
     Args:
-        settings: of the store.
+        settings: settings of the store.
         flushed: log offset up to which the log is synced.
 
     Attributes:
@@ -58,7 +58,7 @@ class Durability:
             position, for which each leadership has its own watermark.
         copies: the slaves that copy the log; None without any.
         waits: whether an acknowledgement has any condition.
-        grouped: whether the log is that of a DLedger group, which decides what is committed.
+        grouped: whether the log belongs to a DLedger group, which decides the commit position.
         refuses: whether a message is stored only when enough brokers are in sync (`minInSyncReplicas`).
         hides_uncopied: see `StoreSettings.hides_uncopied`.
     """
@@ -105,7 +105,7 @@ class Durability:
         """Return the rejection of a message while too few brokers are in sync; None when there are enough.
 
         Args:
-            properties: of the message; one with `WAIT=false` has no condition, and is always stored.
+            properties: properties of the message; one with `WAIT=false` has no condition, and is always stored.
             end: where the log ends.
         """
         if not self.refuses or get_property(properties, names.WAIT) == "false":
@@ -161,7 +161,7 @@ class Durability:
         """Wait until a stored message is as safe as the settings promise.
 
         Args:
-            result: of the put.
+            result: result of the put.
             end: where the log ends.
             timeout_ms: time limit of each condition; None for `syncFlushTimeout` and `slaveTimeout`.
 

@@ -27,7 +27,7 @@ class StoreFailures:
         settings: has the folder's name.
         flags: refuse puts.
         supervisor: records failures of the store's tasks.
-        maps: of queue files; some are evicted when memory is short.
+        maps: maps of queue files; some are evicted when memory is short.
 
     Attributes:
         refused_append: why the disk refused the last append, where no flag shows it; empty when it did not.

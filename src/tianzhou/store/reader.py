@@ -1,4 +1,4 @@
-"""Reading queues, at once or beside the loop (store.md §14.1)."""
+"""Reads of queues, at once or on threads beside the event loop (store.md §14.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.upkeep.damage import LogDamage
 
 _MENDS: Final = 100
-"""Stray units rebuilt for one read at most; it passes over further ones."""
+"""Maximum stray units that one read rebuilds; it skips further ones."""
 
 
 class ColdRead(Awaitable[GetResult]):
@@ -57,7 +57,7 @@ class Reader:
     Args:
         log: the commit log.
         queues: the queues.
-        limits: of one read.
+        limits: limits of one read.
         cold: fetches pages that have left the memory.
         strays: rebuilds units that lead elsewhere.
         damage: requests good copies of broken records.
@@ -86,7 +86,7 @@ class Reader:
     def read(self, request: ReadRequest, *, blocks: Literal[True]) -> GetResult: ...
 
     def read(self, request: ReadRequest, *, blocks: bool = False) -> GetResult | ColdRead:
-        """Return messages of a queue, or a `ColdRead` when the disk has to be read for them.
+        """Return messages of a queue, or a `ColdRead` when they must be fetched from the disk.
 
         A request that `goes_on` notes the stretch of the queue that was found in memory. The next read of the same
         request, with another offset, begins there.
@@ -109,7 +109,7 @@ class Reader:
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
         if request.offset == queue.max_offset:
-            # A consumer that has everything and waits for more, as most do: no page has to be looked at.
+            # Most waiting consumers have all messages: return without a check of pages.
             return outside_queue(request.offset, queue.min_offset, queue.max_offset)
         if not blocks:
             missing = self._cold.missing(queue, request, self._limits)
@@ -132,12 +132,12 @@ class Reader:
             begin, end = max(begin, segment.start // UNIT_SIZE), min(end, segment.end // UNIT_SIZE)
             looked_at = max(self._limits.units, request.max_messages)
             limits = self._limits.of(request.max_messages, request.max_bytes)
-            # The units of a light queue have more to prove than a read of them does here.
+            # Units of a light queue need more checks than `ReadyStretch` makes.
             prove = None if is_light(queue.topic) else partial(proof_of, self._log, queue)
             request.ready = ReadyStretch(self._log, queue, segment, begin, end, until, looked_at, limits, prove)
 
     async def _fetched(self, missing: Missing, request: ReadRequest) -> GetResult:
-        """Return the messages of a range once the disk has given them and stray units were rebuilt."""
+        """Return the messages of a range after its pages were fetched and its stray units rebuilt."""
         if missing:
             await self._cold.fetch(missing, ahead=True)
             queue = self._find(request.topic, request.queue_id)

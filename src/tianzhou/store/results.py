@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tianzhou.store.queues.extension import ExtensionUnit
 
 MAX_READ_BYTES: Final = 128 << 20
-"""The most that one read returns."""
+"""Maximum bytes that one read returns."""
 
 
 class PutStatus(Enum):
@@ -60,14 +60,14 @@ class PutResult(msgspec.Struct, gc=False):
     """Answer to a put. Offsets are of the first record of a batch; -1 when nothing was stored.
 
     Attributes:
-        status: what happened.
+        status: outcome of the put.
         physical_offset: position in the commit log.
         queue_offset: number in the queue.
         store_timestamp: ms, the store's clock.
-        end_offset: position behind the last byte stored; what `flushed` has to reach.
+        end_offset: position after the last stored byte; `flushed` must reach it.
         physical_offsets: one per record of a batch, else empty.
-        remark: for a refused put what was exceeded, its value, the limit and the remedy.
-        limit: name of that limit, where it is one of `tianzhou.limits`.
+        remark: for a refused put, the exceeded limit, its value and the remedy.
+        limit: name of that limit, if it is one of `tianzhou.limits`.
     """
 
     status: PutStatus
@@ -81,12 +81,12 @@ class PutResult(msgspec.Struct, gc=False):
 
 
 class RecordBatch(msgspec.Struct):
-    """Several messages of one queue, stored one behind the other in one segment (store.md §16.1).
+    """Several messages of one queue, stored contiguously in one segment (store.md §16.1).
 
     Attributes:
-        common: the fields that the messages share. Its body, flag and tags are not used; its properties are added
-            behind those of each message.
-        members: the messages as they travel (wire.md §4.5), or flag, body and property string of each.
+        common: the fields that the messages share. Its body, flag and tags are not used. Its properties are appended to
+            those of each message.
+        members: the messages in wire format (wire.md §4.5), or flag, body and property string of each.
     """
 
     common: NewRecord
@@ -106,7 +106,7 @@ class AppendPlan(NamedTuple):
 OF_CLIENTS: Final = AppendPlan()
 """Plan of messages that clients send."""
 OF_BROKER: Final = AppendPlan(bounded=False)
-"""Plan of records that the broker makes from stored ones: the limit may have been lowered since."""
+"""Plan of records that the broker makes from stored records, as the limit may have been lowered since."""
 
 
 class ReadRequest(msgspec.Struct):
@@ -116,14 +116,14 @@ class ReadRequest(msgspec.Struct):
         topic: topic.
         queue_id: queue.
         offset: first queue offset wanted.
-        max_messages: most messages; of a BatchCQ queue more, when the first record alone holds more.
-        tag_codes: only records with one of these tags codes, and inner batches, whose tags only their messages know;
-            None for all.
-        accept: looks at a record that the tags let through; false leaves it out, None ends the read before it.
-        accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
-            `tag_codes` only.
-        max_bytes: most bytes, unless the first record alone is longer.
-        goes_on: whether the same request is read again with other offsets, so that it notes `ready`.
+        max_messages: maximum messages; exceeded in a BatchCQ queue when the first record alone holds more.
+        tag_codes: only records with one of these tags codes, and inner batches, as only their messages have tags; None
+            for all.
+        accept: checks a record that matches the tags; false skips it, None ends the read before it.
+        accept_unit: checks a record's extension unit, if it has one, before the record is read; without `tag_codes`
+            only.
+        max_bytes: maximum bytes; exceeded when the first record alone is longer.
+        goes_on: whether the same request is repeated with other offsets, so that it notes `ready`.
         ready: the stretch of the queue that the last read of this request found in memory; None without one.
     """
 
@@ -143,13 +143,13 @@ class GetResult(msgspec.Struct):
     """Answer to a read of one queue.
 
     Attributes:
-        status: what was found.
-        next_offset: where to go on reading.
+        status: outcome of the read.
+        next_offset: offset of the next read.
         min_offset: smallest offset of the queue (0 when it is unknown).
         max_offset: next offset of the queue (0 when it is unknown).
-        records: whole records, one behind the other.
+        records: whole records, contiguous.
         count: number of messages in `records`.
-        suggest_slave: what was read has left the memory of this machine (store.md §14.1).
+        suggest_slave: whether the records have left the memory of this machine (store.md §14.1).
     """
 
     status: GetStatus
@@ -162,7 +162,7 @@ class GetResult(msgspec.Struct):
 
     @property
     def parts(self) -> list[memoryview]:
-        """The records one by one; store.md §3.2."""
+        """The records as separate views; store.md §3.2."""
         view = memoryview(self.records)
         return [view[start:end] for start, end in pairwise(record_edges(self.records))]
 
@@ -171,10 +171,10 @@ class QueryResult(msgspec.Struct):
     """Answer to a look-up by key (store.md §8.6).
 
     Attributes:
-        parts: whole records in log order. Only hashes were compared: other keys may be among them.
-        physical_offsets: where they are.
+        parts: whole records in log order. Only hashes were compared, so records with other keys may be among them.
+        physical_offsets: log offsets of the records.
         index_last_update_timestamp: store time of the newest indexed record, ms; 0 when no entry was found.
-        index_last_update_phyoffset: its position in the commit log.
+        index_last_update_phyoffset: log offset of that record.
     """
 
     parts: list[memoryview]

@@ -1,4 +1,4 @@
-"""The message store: its parts, its life, and what goes from it in time (store.md §10, §12)."""
+"""The message store: its parts, its life cycle, and the deletion of expired data (store.md §10, §12)."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from tianzhou.watermark import Watermark
 logger = logging.getLogger(__name__)
 
 _AHEAD = 4 << 20
-"""Bytes of the log that are fetched for whoever reads it from end to end."""
+"""Bytes of the log to fetch ahead for a reader that reads it from end to end."""
 
 
 class MessageStore:
     """A store folder, opened by one process and used from one event loop.
 
-    It puts together who appends, who reads and who looks things up, and owns their life. Their methods are its own
-    attributes, so that a message does not pay for a call more:
+    It connects the parts that append, read and look up records, and owns their life cycle. Their methods are attributes
+    of the store itself, which saves one call per message:
 
     - of `Appender`: `append`, `execute`, `settle`, `secure`;
     - of `Reader`: `read`;
@@ -68,26 +68,26 @@ class MessageStore:
 
     Args:
         settings: sizes, folders, limits.
-        clock: where time comes from.
+        clock: source of time.
         store_host: the broker's address, 4 or 16 bytes, stored in every record.
-        store_port: its port.
-        most_maps: how many files the system lets this process map; None to ask it, 0 for no limit.
-        troubles: where it is noted what goes wrong with its tasks.
+        store_port: the broker's port.
+        most_maps: maximum number of files that the system lets this process map; None to query it, 0 for no limit.
+        troubles: receives the failures of the store's tasks.
 
     Attributes:
-        flushed: commit-log offset up to which the disk has everything.
-        durability: what an acknowledgement waits for.
-        copy: takes what comes from a master, at a slave.
-        entries: what a member of a DLedger group has; None in a plain store.
-        changes: entries with changes of the broker's tables, of a member of a DLedger group; None in a plain store.
-        lookups: what finds single messages.
-        report: what opening found and did.
-        flags: what puts are refused for.
-        failures: whether the disk refuses writes.
-        supervisor: owns the tasks of the store, and knows what is wrong with them.
-        damage: knows which records are broken, and asks other nodes for them.
-        unclean: what the disk lacks since it was closed, in words; empty when it has everything.
-        queue_kinds: which topics have queues of type BatchCQ; opening adds those the folder knows of.
+        flushed: commit-log offset up to which the log is on the disk.
+        durability: the condition of an acknowledgement.
+        copy: at a slave, writes the log received from a master.
+        entries: the entry log of a DLedger group's member; None in a plain store.
+        changes: entries with table changes, of a DLedger group's member; None in a plain store.
+        lookups: finds single messages.
+        report: results of the opening.
+        flags: reasons to refuse puts.
+        failures: handles writes that the disk refuses.
+        supervisor: owns the tasks of the store, and notes their failures.
+        damage: notes broken records, and asks other nodes for them.
+        unclean: why the last close left data off the disk, as text; empty when all data is on it.
+        queue_kinds: topics with queues of type BatchCQ; opening adds those in the folder.
     """
 
     def __init__(
@@ -180,11 +180,11 @@ class MessageStore:
     # life
 
     def open(self) -> OpeningReport:
-        """Take the folder, load it, recover it.
+        """Lock the folder, load it, and recover it.
 
         Raises:
-            StoreLocked: someone else has the folder.
-            StoreUnreadable: it holds something this version cannot use; nothing was changed for that reason.
+            StoreLocked: another process has the folder.
+            StoreUnreadable: it holds data that this version cannot use; nothing was changed because of it.
             DiskFull: there is no space to open it.
         """
         folder = self._folder
@@ -199,17 +199,17 @@ class MessageStore:
             opener = StoreOpener(
                 self.settings, self._log, self._queues.table, self._index, self._checkpoint, self.queue_kinds
             )
-            # Who makes a slave the master wants what it has.
+            # An operator who makes a former master a slave wants it to have the new master's log.
             mark = read_mark(self.settings.root) if self.settings.broker_role == "SLAVE" else None
             if mark is not None and self.settings.cuts_nothing and not mark.allowed:
-                mark = None  # it is older than the key
+                mark = None  # the mark is older than the setting
             survived = folder.pages_survived
             if opener.entries is not None:
                 opener.entries.power_failed = folder.power_failed and not folder.stopped_cleanly
             self.report = opener.open(clean=folder.stopped_cleanly, pages_survived=survived, mark=mark)
             self._queues.opened()
             if not self.report.clean:
-                # What a crashed process left in the page cache has been read, but need not be on the disk yet.
+                # Bytes in the page cache of a crashed process were read, but need not be on the disk yet.
                 sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
             folder.mark_running()
             remove_mark(self.settings.root)
@@ -241,7 +241,7 @@ class MessageStore:
         return self.report
 
     def _doubted_from(self, *, pages_survived: bool) -> int | None:
-        """From where on the log may lack what its master has: damage, and what a loss of power has left half done."""
+        """Return the log offset from which the log may differ from its master's: by damage or a loss of power."""
         doubted = [start for start, _ in self._log.damaged]
         if not self.report.clean and not pages_survived:
             doubted.append(self.report.read_from)
@@ -256,7 +256,7 @@ class MessageStore:
         )
 
     async def start(self) -> None:
-        """Begin to flush and dispatch on the running loop; opens the store when it is not open."""
+        """Start flushing and dispatching on the running loop; open the store if needed."""
         if not self._opened:
             self.open()
         loop = asyncio.get_running_loop()
@@ -277,12 +277,12 @@ class MessageStore:
             self._flusher.request()
 
     async def close(self) -> None:
-        """Stop cleanly: everything to the disk, the folder in the form a next start expects (store.md §10.8)."""
+        """Flush everything and leave the folder in the form of a clean stop (store.md §10.8)."""
         await self.supervisor.end()
         self.close_now()
 
     def close_now(self) -> None:
-        """As `close`, for a store whose tasks were never started."""
+        """Close a store whose tasks were never started, as `close`."""
         if not self._opened:
             return
         self._opened = False
@@ -345,13 +345,13 @@ class MessageStore:
             self._show(end)
 
     def _show(self, flushed: int) -> None:
-        """Let consumers read what the disk, and with zero loss a slave, has of the log."""
+        """Let consumers read the records that the disk, and with zero loss a slave, has."""
         dispatcher = self._dispatcher
         dispatcher.limit = max(dispatcher.limit or 0, self.durability.readable_end(flushed, self._log.end))
         dispatcher.kick()
 
     def copies_changed(self) -> None:
-        """Note that a slave has more of the log, has come or gone, or that settings ask for more or fewer slaves."""
+        """Update the durability: a slave copied more, came or left, or the settings require more or fewer slaves."""
         self.durability.recount(self._log.end)
         if self.durability.hides_uncopied and self._opened:  # slaves leave a little after the store
             self._show(self.flushed.value)
@@ -370,7 +370,7 @@ class MessageStore:
 
     @property
     def appended(self) -> Callable[[], None] | None:
-        """Called after each append; None for nobody, which costs nothing."""
+        """Callback after each append; None costs nothing."""
         return self._appender.on_append
 
     @appended.setter
@@ -378,14 +378,14 @@ class MessageStore:
         self._appender.on_append = called
 
     def log_bytes(self, offset: int, size: int) -> memoryview | Awaitable[None]:
-        """Bytes of the log as they are; or what to await before asking again, when the disk has to give them first.
+        """Return bytes of the log, or an awaitable when the disk must fetch them first; then call again.
 
         Args:
-            offset: where they begin.
-            size: how many, all in one segment.
+            offset: log offset of the first byte.
+            size: number of bytes, all in one segment.
 
         Raises:
-            StoreError: the log does not have them, or not any more.
+            StoreError: the log does not have them, or no longer.
         """
         found, segment = self._log.read(offset, size), self._log.files.find(offset)
         if found is None or segment is None:
@@ -397,13 +397,13 @@ class MessageStore:
         return self._cold.fetch([(segment, start, ahead)], ahead=True)
 
     def cut_at_next_start(self, at: int, why: str, kept: str = "", *, allowed: bool = False) -> None:
-        """Have the log cut when the store is opened next as a slave's; what is served until then stays as it is.
+        """Cut the log when the store opens next as a slave's. Until then it serves the log as it is.
 
         Args:
-            at: log offset behind the last byte that stays.
-            why: what was found, for the log.
-            kept: where copies of the cut records are, for the log.
-            allowed: whether an operator has allowed it; `durability=zero-loss` cuts nothing else.
+            at: log offset after the last byte that stays.
+            why: the reason, for the log line.
+            kept: where copies of the cut records are, for the log line.
+            allowed: whether an operator has allowed the cut; `durability=zero-loss` cuts nothing else.
 
         Raises:
             OSError: the disk refused.
@@ -412,30 +412,30 @@ class MessageStore:
 
     @property
     def flush_times(self) -> Histogram:
-        """Seconds that flushes of the log took."""
+        """Histogram of the seconds that log flushes took."""
         return self._flusher.times
 
     @property
     def dispatching(self) -> bool:
-        """Whether units are written to queues just now, so that who is `after_dispatch` will be called in this turn."""
+        """Whether units are being written to queues, so that `after_dispatch` callbacks run in this turn."""
         return self._dispatcher.turning
 
     def after_dispatch(self, call: Callable[[], None]) -> None:
-        """Have `call` called whenever units were written to queues, in the same turn of the loop; it must not raise."""
+        """Register `call` to run whenever units were written to queues, in the same loop turn; it must not raise."""
         self._dispatcher.dispatched = call
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of the log that queues do not show yet."""
+        """Bytes of the log without units in queues yet."""
         return self._log.end - self._dispatcher.pending[0][2] if self._dispatcher.pending else 0
 
     @property
     def writable(self) -> bool:
-        """Whether puts are accepted."""
+        """Whether the store accepts puts."""
         return self.flags.refusal is None
 
     def read_ahead(self, wanted: bool) -> None:
-        """Tell the system whether the log's present segments are read in order, or at random."""
+        """Advise the system whether the log's present segments are read in order or at random."""
         self.settings.data_read_ahead_enable = wanted
         for segment in self._log.files:
             segment.advise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
@@ -443,9 +443,9 @@ class MessageStore:
     # topics and retention
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues; its records stay in the log until they expire (store.md §5.10).
+        """Delete a topic's queues. Its records stay in the log until they expire (store.md §5.10).
 
-        Nothing happens for a topic that has none here: only what the store itself made or found is removed.
+        For a topic without queues here the call does nothing, so it never deletes folders that the store does not own.
         """
         if topic not in self._queues.table:
             return
@@ -457,11 +457,11 @@ class MessageStore:
         self._cleaner.remove(self.queue_kinds.folders(topic), retired)
 
     def delete_topic_before(self, topic: str, end: int) -> bool:
-        """Delete a topic's queues unless some of its messages may be of a later life; whether there are none now.
+        """Delete a topic's queues unless some messages may belong to a recreated topic. Return whether none are left.
 
         Args:
-            topic: the topic, of which the log that is copied had no messages to come when `end` was its end or less.
-            end: log offset; a record behind it may be of a topic of the same name that was made since.
+            topic: the topic, which the log's master deleted when its log ended at `end` or before.
+            end: log offset; a record after it may belong to a topic recreated under the same name.
         """
         queues = self._queues.table.get(topic, {}).values()
         newest = max((queue.max_physical for queue in queues), default=-1)
@@ -471,7 +471,7 @@ class MessageStore:
         return True
 
     def settings_changed(self) -> None:
-        """Let changed settings count now rather than in a few seconds."""
+        """Apply changed settings now rather than in a few seconds."""
         self._log.stall_limit_ms = self.settings.os_page_cache_busy_time_out_mills
         self._limits.settings_changed()
         self.durability.settings_changed()
@@ -483,11 +483,11 @@ class MessageStore:
         self._cleaner.delete_expired()
 
     def clean_queues(self) -> None:
-        """Delete files of queues and index that know only records which are gone, now."""
+        """Delete queue and index files now whose records are all gone."""
         self._cleaner.clean_queues()
 
     def delete_other_topics(self, wanted: Callable[[str], bool]) -> list[str]:
-        """Delete the queues of all topics that are not wanted; returns their names."""
+        """Delete the queues of all topics that are not wanted. Return their names."""
         others = [topic for topic in self._queues.table if not wanted(topic)]
         for topic in others:
             self.delete_topic(topic)

@@ -1,6 +1,6 @@
-"""Ledger of delay levels: when delayed messages are due, and how far each level is delivered (broker.md §12).
+"""Ledger of delay levels: due times of delayed messages, and the delivery position of each level (broker.md §12).
 
-Nothing here waits; `tianzhou.broker.delays.delay_scheduler` delivers.
+This module does no I/O; `tianzhou.broker.delays.delay_scheduler` delivers the messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class DelayLedger:
 
     Args:
         levels_ms: delay of each level; level 1 is the first.
-        version_step: deliveries between two versions of the table.
+        version_step: number of deliveries between two versions of the table.
     """
 
     def __init__(self, levels_ms: tuple[int, ...], version_step: int = 200) -> None:
@@ -37,21 +37,21 @@ class DelayLedger:
         return range(1, len(self.levels_ms) + 1)
 
     def capped(self, level: int) -> int:
-        """The level used for a requested one: those above the highest count as the highest."""
+        """Return the level for a requested one; a level above the highest counts as the highest."""
         return min(level, len(self.levels_ms))
 
     def due_ms(self, level: int, stored_ms: int, now_ms: int) -> int:
-        """Time to deliver a message of the level that was stored at `stored_ms`.
+        """Return the time to deliver a message of the level that was stored at `stored_ms`.
 
-        A message from the future was stored before the clock stepped back; it is due now, as the clock may stay behind
-        for ever.
+        A message with a future store time was stored before the clock stepped back. It is due now, because the clock
+        may never reach that time.
         """
         delay = self.levels_ms[level - 1]
         due = stored_ms + delay
         return now_ms if due > now_ms + delay else due
 
     def offset(self, level: int) -> int:
-        """Position of the level's next message in its queue."""
+        """Return the queue offset of the level's next message."""
         return self._offsets.get(level, 0)
 
     def advance(self, level: int, offset: int, now_ms: int) -> None:
@@ -62,40 +62,40 @@ class DelayLedger:
             self.version = self.version.next(now_ms)
 
     def fit(self, level: int, minimum: int, maximum: int) -> int:
-        """Bring the level's position into the queue's bounds, and return it."""
+        """Clamp the level's position to the queue's bounds, and return it."""
         offset = min(max(self.offset(level), minimum), maximum)
         if offset != self.offset(level):
             self._offsets[level] = offset
         return offset
 
     def offsets(self) -> dict[int, int]:
-        """Positions of all levels, as of now."""
+        """Return a copy of the positions of all levels."""
         return dict(self._offsets)
 
     def settled(self, offsets: Mapping[int, int]) -> None:
-        """Note that what was delivered before these positions is flushed."""
+        """Note that the messages delivered before these positions are flushed."""
         self._safe = dict(offsets)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON for request 45."""
+        """Return the JSON value for request 45."""
         return self._json(self._offsets)
 
     def to_file(self) -> dict[str, Any]:
-        """JSON for delayOffset.json (store.md §15.6): what a power failure would take is delivered again."""
+        """Return the JSON value for delayOffset.json (store.md §15.6), with flushed positions only."""
         return self._json(self._safe)
 
     def _json(self, offsets: Mapping[int, int]) -> dict[str, Any]:
         return {"dataVersion": DATA_VERSION.encode(self.version), "offsetTable": dict(sorted(offsets.items()))}
 
     def merge(self, value: dict[str, Any]) -> None:
-        """Take the larger position of both for each level, of another broker's answer (45) and of this ledger."""
+        """Merge another broker's answer (45): the larger position of each level counts."""
         for level, offset in (value.get("offsetTable") or {}).items():
             if int(offset) > self._offsets.get(int(level), -1):
                 self._offsets[int(level)] = int(offset)
         self._safe = dict(self._offsets)
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what delayOffset.json holds."""
+        """Load the content of delayOffset.json."""
         version = DATA_VERSION.decode(value.get("dataVersion") or {})
         table = value.get("offsetTable") or {}
         self._offsets = {int(level): int(offset) for level, offset in table.items()}
@@ -104,7 +104,7 @@ class DelayLedger:
 
 
 def wanted_level(properties: Mapping[str, str]) -> int:
-    """The delay level a message asks for, 0 for none.
+    """Return the delay level that a message requests, 0 for none.
 
     Raises:
         ValueError: `DELAY` is no whole number.
@@ -114,12 +114,12 @@ def wanted_level(properties: Mapping[str, str]) -> int:
 
 
 def waiting_room(level: int) -> tuple[str, int]:
-    """Topic and queue in which messages of a level wait (store.md §18)."""
+    """Return topic and queue in which messages of a level wait (store.md §18)."""
     return names.SCHEDULE_TOPIC, level - 1
 
 
 def put_off(properties: MutableMapping[str, str], level: int, topic: str, queue_id: int) -> tuple[str, int]:
-    """Give a message the properties of one that waits for its delay; returns topic and queue in which it waits."""
+    """Add the properties of a delayed message; return topic and queue in which it waits."""
     properties[names.DELAY] = str(level)
     properties[names.REAL_TOPIC] = topic
     properties[names.REAL_QID] = str(queue_id)

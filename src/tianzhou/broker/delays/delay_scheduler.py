@@ -1,7 +1,7 @@
-"""Scheduler of delayed messages: delivers them when they are due (broker.md §12).
+"""Scheduler that delivers delayed messages when they are due (broker.md §12).
 
-One task per level, for within a level messages become due in the order they are stored. A task sleeps until its
-first message is due, or until one arrives.
+Each level has a task, because the messages of a level become due in the order in which they were stored. A task sleeps
+until its first message is due or a message arrives.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tianzhou.wire.undeliverable import SetAsideMessage, UndeliverableWalk
 
 RETRY_S = 0.1
 MOST_RETRY_S = 1.0
-"""Maximum pause after tries that the store refused for a cause that passes."""
+"""Maximum seconds between two attempts after the store refused a message for a temporary cause."""
 LONGEST_SLEEP_S = 1.0
-"""The wall clock may be set while a task sleeps, so it looks again this often."""
+"""Maximum seconds of a sleep, because the wall clock may be set meanwhile."""
 FAILED_S = 10.0
-"""Pause after an unexpected failure."""
+"""Seconds to pause after an unexpected failure."""
 BATCH = 32
 SETTLE_S = 0.5
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class DelayScheduler:
-    """Moves due messages from the waiting queues to their topics.
+    """Delivery of due messages from the queues of delay levels to their topics.
 
     Args:
         services: of the broker.
@@ -67,7 +67,7 @@ class DelayScheduler:
                     tasks.create_task(self._serve(level), name=f"delay level {level}")
                 tasks.create_task(self._settle(), name="delay positions")
         except asyncio.CancelledError:
-            # The store is closed next, and then the disk has everything.
+            # The store is closed next, which flushes all messages.
             self._ledger.settled(self._ledger.offsets())
             raise
 
@@ -78,7 +78,7 @@ class DelayScheduler:
             try:
                 await self._store.durability.lasting.reach(end)
             except StoreError:
-                # A disk that refuses takes no positions either.
+                # The disk fails, so positions cannot be written either.
                 return
             self._ledger.settled(offsets)
 
@@ -86,14 +86,14 @@ class DelayScheduler:
         work = f"delay level {level}"
         while True:
             pause = FAILED_S
-            # One unexpected record must not stop a level for good; it is tried again.
+            # Retry after an unexpected error, because one record must not stop a level.
             with self._supervisor.trial(work):
                 pause = await self._step(level)
             if pause:
                 await asyncio.sleep(pause)
 
     async def _step(self, level: int) -> float:
-        """Deliver some of what is due; returns how long to wait before the next step."""
+        """Deliver a batch of due messages; return the seconds to wait before the next step."""
         topic, queue_id = waiting_room(level)
         ledger, store = self._ledger, self._store
         offset = ledger.offset(level)
@@ -127,7 +127,7 @@ class DelayScheduler:
                 return pause
             offset = record.queue_offset + 1
             ledger.advance(level, offset, now)
-        # Others are served between two batches.
+        # Let other requests run between two batches.
         await asyncio.sleep(0)
         return 0
 
@@ -135,7 +135,7 @@ class DelayScheduler:
         """Deliver a due message, or set it aside when it cannot be delivered.
 
         Returns:
-            Seconds until it is tried again; 0 when the level can go on.
+            Seconds until the next attempt; 0 when the level can continue.
         """
         try:
             message = delivered(record, self._topics.get)
@@ -165,7 +165,7 @@ class DelayScheduler:
     def _failed(
         self, level: int, record: Record, message: SetAsideMessage, reason: str, error: Exception | None = None
     ) -> float:
-        """Note a failure that repeats because of the message; set the message aside after the last try."""
+        """Note a failure caused by the message; set the message aside after the last attempt."""
         if not self._tries[level].failed(record.queue_offset):
             return RETRY_S
         if error is not None:
@@ -177,14 +177,14 @@ class DelayScheduler:
 
 
 def delivered(record: Record, topic_of: Callable[[str], TopicConfig | None]) -> NewRecord | None:
-    """Message to deliver for a waiting record, None when it lacks its topic or queue.
+    """Return the message to deliver for a waiting record, None when it names no topic or queue.
 
-    The property text stays as it is: consumers see DELAY, REAL_TOPIC and REAL_QID, as with Apache. A message for a
-    queue that the topic has lost meanwhile goes to one that members read.
+    The property text is unchanged: consumers see DELAY, REAL_TOPIC and REAL_QID, as with Apache. When the topic has
+    lost the message's queue, the message goes to a queue that members read.
 
     Args:
         record: the record.
-        topic_of: gives the configuration of a topic.
+        topic_of: returns the configuration of a topic.
     """
     properties = decode_properties(record.properties)
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")

@@ -25,17 +25,17 @@ _log = logging.getLogger(__name__)
 
 
 class ClientRelayHandler(Handler):
-    """Relays requests to a consumer over its own connection, and its replies unchanged."""
+    """Handler that relays requests to a consumer over its own connection and returns its replies unchanged."""
 
     @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
     async def running_info(self, connection: Connection, command: Command) -> Reply:
-        """Running info of a consumer."""
+        """Return the running info of a consumer."""
         header = read_header(command)
         return await self._ask(command, header.consumer_group, header.client_id, _relayed(command))
 
     @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def consume_directly(self, connection: Connection, command: Command) -> Reply:
-        """Have a consumer consume one message now, whatever its offsets say."""
+        """Have a consumer consume one message now, independent of its offsets."""
         header = read_header(command)
         if not header.msg_id:
             raise BrokerError(
@@ -90,7 +90,7 @@ class ClientRelayHandler(Handler):
 
     @serves(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     async def status(self, connection: Connection, command: Command) -> Reply:
-        """Offsets in a topic as the members of a group, one or all, report them."""
+        """Return a topic's offsets as one member or all members of a group report them."""
         header = read_header(command)
         group, wanted = header.group, (header.client_addr or "").strip()
         online = self._tables.clients.consumers.get(group)
@@ -118,12 +118,12 @@ class ClientRelayHandler(Handler):
 
 
 def _relayed(command: Command) -> dict[str, str]:
-    """The fields of a request without its signature: who got that could send the request again, even as another."""
+    """Return the fields of a request without its signature, because a receiver could repeat the request with it."""
     return {name: value for name, value in command.fields.items() if name not in CREDENTIALS}
 
 
 def refuse_old(members: Iterable[RegisteredClient]) -> None:
-    """Refuse members too old to report their offsets, or to have them reset.
+    """Refuse members whose version is too old to report or reset offsets.
 
     Raises:
         BrokerError: SYSTEM_ERROR.
@@ -137,10 +137,10 @@ def refuse_old(members: Iterable[RegisteredClient]) -> None:
 
 
 def free_connection(bounds: Bounds, client: RegisteredClient) -> Connection:
-    """The connection of a client that may get one more request.
+    """Return the connection of a client if it may get one more request.
 
     Raises:
-        TooBusy: it has not answered as many questions as a client may.
+        TooBusy: the client has the maximum number of unanswered requests.
     """
     assert isinstance(client.connection, Connection)
     bounds.check(CLIENT_REQUESTS, client.connection.awaiting + 1, f"client {client.client_id}")

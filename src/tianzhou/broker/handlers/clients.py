@@ -1,4 +1,4 @@
-"""Heartbeats, leaving and checks of clients (34, 35, 46), and lists of members (38, 203, 204, 328) (broker.md §15)."""
+"""Heartbeats, exits and checks of clients (34, 35, 46), lists of members (38, 203, 204, 328) (broker.md §15)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from tianzhou.wire.fields import read_header, write_reply
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
 COMPLAINTS_LOGGED = 100
-"""Lines a minute about heartbeats that can be served and are wrong all the same."""
+"""Maximum log lines a minute about faulty heartbeats that are served."""
 NOTIFY_S = 15.0
-"""Seconds after a change in which members are notified without `realTimeNotifyConsumerChange`."""
+"""Seconds from a change to the notification of members when `realTimeNotifyConsumerChange` is off."""
 
 
 class ClientHandler(Handler):
-    """Maintains the client table and notifies consumers when their group changes."""
+    """Handler that maintains the client table and notifies consumers when their group changes."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -70,7 +70,7 @@ class ClientHandler(Handler):
         return self._heartbeat_reply(command)
 
     async def _in_turns(self, command: Command, steps: Iterator[str]) -> Reply:
-        """Serve a large heartbeat in turns."""
+        """Serve a large heartbeat in slices."""
         async with Pace(self._turns, behind=False) as pace:
             for expression in steps:
                 if expression:
@@ -79,10 +79,10 @@ class ClientHandler(Handler):
         return self._heartbeat_reply(command)
 
     def _check_size(self, data: HeartbeatData) -> None:
-        """Check that a client does not announce more than is allowed, before anything of it is done.
+        """Check a heartbeat against the limits before any of its groups is added.
 
         Raises:
-            LimitExceeded: it does.
+            LimitExceeded: the heartbeat exceeds a limit.
         """
         settings, check = self._tables.settings, self._tables.refusals.check
         groups = len(data.consumers) + len(data.producer_groups)
@@ -96,10 +96,10 @@ class ClientHandler(Handler):
             check(FILTER_LENGTH, longest, settings.max_filter_expression_length)
 
     def _heartbeat_steps(self, connection: Connection, command: Command, data: HeartbeatData) -> Iterator[str]:
-        """Add or refresh a client's groups; yields expressions to compile, or empty texts, between them.
+        """Add or refresh a client's groups; between them yield expressions to compile, or empty texts.
 
         Raises:
-            TianzhouError: of the first group that was refused; all others were added.
+            TianzhouError: a group was refused; this is the first refusal, and all other groups were added.
         """
         now = self._clock.now_ms()
         account = self._access.account_of(connection) if self._access is not None else ""
@@ -109,7 +109,7 @@ class ClientHandler(Handler):
         if _ATTRIBUTE not in connection.attributes:
             connection.attributes[_ATTRIBUTE] = data.client_id
             connection.on_close(self._closed)
-        # Only the first refusal is raised: each holds its frames, and there may be thousands.
+        # Keep only the first refusal: each exception holds its frames, and there may be thousands.
         refusal: TianzhouError | None = None
         full = False
         for consumer in data.consumers:
@@ -120,7 +120,7 @@ class ClientHandler(Handler):
             try:
                 self._consumer(consumer, client, data.without_sub, now)
             except LimitExceeded as error:
-                refusal = refusal or error  # what else the client is a member of stays alive
+                refusal = refusal or error  # the client stays a member of its other groups
             yield ""
         for group in data.producer_groups:
             if (problem := GROUP.problem(group)) is not None:
@@ -138,18 +138,18 @@ class ClientHandler(Handler):
             self._registered("PRODUCER_REGISTER_TIME", began)
             yield ""
         if refusal is not None:
-            # The other groups were added: a client may have many.
+            # Raise after all groups, so that the other groups of the client are added.
             raise refusal
 
     @staticmethod
     def _heartbeat_reply(command: Command) -> Reply:
-        # Every heartbeat is treated as a full one's turn: the client then always sends its subscriptions.
+        # Request a full heartbeat each time, so that the client always sends its subscriptions.
         fields = write_reply(command.code, is_support_heart_beat_v2=True, is_sub_change=True)
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def _take_producer(self, group: str, client: RegisteredClient) -> None:
         clients, settings = self._tables.clients, self._tables.settings
-        # As RocketMQ has it: a broker without transactions has nothing to ask producers.
+        # As in RocketMQ: a broker without transactions sends no requests to producers.
         if (
             settings.enable_register_producer
             or not settings.reject_transaction_message
@@ -194,7 +194,7 @@ class ClientHandler(Handler):
             )
 
     def _complain(self, text: str, *values: object) -> None:
-        """Log what is wrong with a heartbeat, so that no crowd of groups can fill the log."""
+        """Log a fault of a heartbeat, rate-limited so that many groups cannot fill the log."""
         if (held := self._complaints.due("", self._clock.monotonic())) is not None:
             more = f" ({held} more lines about heartbeats were left out since)" if held else ""
             _log.warning(text + more, *values)
@@ -208,13 +208,16 @@ class ClientHandler(Handler):
             self._waiting_groups.add(group)
 
     def notify_waiting(self) -> None:
-        """Notify the members of all groups that changed since last time (`realTimeNotifyConsumerChange` is off)."""
+        """Notify the members of all groups that changed since the last call (`realTimeNotifyConsumerChange` is off)."""
         groups, self._waiting_groups = self._waiting_groups, set()
         for group in groups:
             self._notifier.notify(group)
 
     def _listeners(self, name: str) -> list[Connection]:
-        """Connections to notify of changes of a group; none for broadcasting groups or when notices are off."""
+        """Return the connections to notify of a group's change.
+
+        A broadcasting group has none, and a group whose notifications are off.
+        """
         tables = self._tables
         group, online = tables.groups.get(name), tables.clients.consumers.get(name)
         if group is None or online is None or online.message_model is MessageModel.BROADCASTING:
@@ -224,7 +227,7 @@ class ClientHandler(Handler):
         return [cast("Connection", connection) for connection in online.clients]
 
     def _departed(self, departures: Iterable[Departure]) -> None:
-        """Release the locks of departed members, and notify those who stay."""
+        """Release the locks of departed members, and notify the remaining members."""
         for departure in departures:
             if not self._tables.clients.is_member(departure.group, departure.client_id):
                 self._tables.locks.release(departure.group, departure.client_id)
@@ -236,7 +239,7 @@ class ClientHandler(Handler):
         self._departed(self._tables.clients.remove_connection(connection))
 
     def sweep(self) -> None:
-        """Close connections whose clients have been silent too long; closing does the rest."""
+        """Close connections whose clients were silent for too long; the close removes the clients."""
         limit = self._tables.settings.channel_expired_timeout
         for connection in self._tables.clients.silent(self._clock.monotonic(), limit / 1000):
             assert isinstance(connection, Connection)
@@ -258,7 +261,7 @@ class ClientHandler(Handler):
 
     @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_config(self, connection: Connection, command: Command) -> Reply:
-        """Whether this broker can evaluate a subscription."""
+        """Check that this broker can evaluate a subscription."""
         if command.body:
             data = decoded(command, CLIENT_CONFIG_CHECK.loads).subscription_data
             if data.expression_type not in TAG_TYPES:
@@ -274,7 +277,7 @@ class ClientHandler(Handler):
 
     @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def consumer_ids(self, connection: Connection, command: Command) -> Reply:
-        """Ids of a group's members, from which each computes its share of the queues."""
+        """Return the ids of a group's members, from which each member computes its share of the queues."""
         name = read_header(command).consumer_group
         group = self._tables.clients.consumers.get(name)
         if group is None:
@@ -285,7 +288,7 @@ class ClientHandler(Handler):
 
     @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """A group's members and what it subscribes."""
+        """Return a group's members and subscriptions."""
         name = read_header(command).consumer_group
         group = self._tables.clients.consumers.get(name)
         if group is None:
@@ -306,7 +309,7 @@ class ClientHandler(Handler):
 
     @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """A producer group's members."""
+        """Return a producer group's members."""
         name = read_header(command).producer_group
         clients = self._tables.clients.producers.get(name)
         if clients is None:
@@ -316,7 +319,7 @@ class ClientHandler(Handler):
 
     @serves(RequestCode.GET_ALL_PRODUCER_INFO)
     def all_producers(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """All producer groups and their members."""
+        """Return all producer groups and their members."""
         groups = list(self._tables.clients.producers.items())
         table = ((group, map(_producer, list(clients.values()))) for group, clients in groups)
         body = yield from PRODUCER_TABLE.slices(table)
@@ -329,7 +332,7 @@ def _name_problem(consumer: ConsumerData) -> str | None:
 
 
 def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str]:
-    """Parse long expressions into the caches; yields SQL92 expressions to compile, else empty texts."""
+    """Parse long tag expressions into the cache; yield SQL92 expressions to compile, or empty texts."""
     for data in subscriptions:
         if len(data.sub_string) <= SHORT:
             continue

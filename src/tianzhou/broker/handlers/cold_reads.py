@@ -1,7 +1,7 @@
-"""Limits of groups that read what has left the memory (2001 to 2003), and how the log is read ahead (2004).
+"""Limits of cold reads of groups (2001 to 2003), and read-ahead of the log (2004).
 
-The limits are kept and shown as a RocketMQ broker does whose `coldDataFlowControlEnable` is off: nothing waits for
-them, because reads of cold messages do not stop others here.
+The broker stores and shows the limits like RocketMQ with `coldDataFlowControlEnable` off. It does not enforce them,
+because reads of cold messages do not block other requests.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 
 MOST_DIGITS = 19
-"""Digits of the longest number of bytes there can be."""
+"""Maximum digits of a number of bytes."""
 READ_AHEAD, READ_AT_RANDOM = "0", "1"
 """Values of READ_AHEAD_MODE."""
 
 
 class ColdReadHandler(Handler):
-    """Keeps the limits."""
+    """Handler of cold-read limits."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -33,7 +33,7 @@ class ColdReadHandler(Handler):
 
     @serves(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG)
     def update(self, connection: Connection, command: Command) -> Reply:
-        """Set groups' limits; what is no `group=bytes` is passed over."""
+        """Set the limits of groups; ignore lines that are not `group=bytes`."""
         try:
             values = read_update(bytes(command.body), self._tables.refusals)
         except ConfigError as error:
@@ -50,20 +50,20 @@ class ColdReadHandler(Handler):
 
     @serves(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG)
     def remove(self, connection: Connection, command: Command) -> Reply:
-        """Forget a group's limit."""
+        """Remove a group's limit."""
         self._limits.pop(bytes(command.body).decode("utf-8", "replace").strip(), None)
         return command.reply(ResponseCode.SUCCESS)
 
     @serves(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
     def show(self, connection: Connection, command: Command) -> Reply:
-        """All limits."""
+        """Return all limits."""
         settings = self._tables.settings
         limits = ColdReadLimits(self._limits, settings.cg_cold_read_threshold, settings.global_cold_read_threshold)
         return command.reply(ResponseCode.SUCCESS, body=COLD_READ_LIMITS.dumps(limits))
 
     @serves(RequestCode.SET_COMMITLOG_READ_MODE)
     def read_mode(self, connection: Connection, command: Command) -> Reply:
-        """Tell the system whether the log is read in order or at random; says in the remark what was done."""
+        """Advise the operating system whether the log is read in order or at random; the remark names the mode."""
         mode = read_header(command).read_ahead_mode
         if mode is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode failed")

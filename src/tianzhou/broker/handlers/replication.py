@@ -1,6 +1,6 @@
 """Requests among members of a broker group (905 to 908, 1007, 1008, 31010; broker.md §17.5).
 
-Those of controllers are answered as by Apache's broker without one.
+Requests of controllers get the answers of an Apache broker without a controller.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicationHandler(Handler):
-    """Answers for a master or a slave."""
+    """Handler of requests among masters and slaves."""
 
     @serves(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
     def ignore(self, connection: Connection, command: Command) -> Reply:
-        """What concerns acting masters and controllers only."""
+        """Accept requests that concern only acting masters and controllers."""
         return command.reply(ResponseCode.SUCCESS)
 
     @serves(RequestCode.RESET_MASTER_FLUSH_OFFSET)
     def reset(self, connection: Connection, command: Command) -> Reply:
-        """Another figure of where the master's log ended; a master has no use for it."""
+        """Set the end of the master's log at its start; a master ignores it."""
         if self._replication.is_slave:
             self._replication.master_flush_offset = read_header(command).master_flush_offset
         return command.reply(ResponseCode.SUCCESS)
 
     @serves(RequestCode.EXCHANGE_BROKER_HA_INFO)
     def exchange(self, connection: Connection, command: Command) -> Reply:
-        """Where the master is and where its log ended at its start, for one that does not say so itself.
+        """Return the master's address and the end of its log at its start, unless the request reports a master.
 
-        A slave of ours that has halted reports it here.
+        A halted Tianzhou slave reports its halt with this request.
         """
         header = read_header(command)
         if not self._replication.is_slave:
@@ -59,17 +59,17 @@ class ReplicationHandler(Handler):
 
     @serves(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def request_modes(self, connection: Connection, command: Command) -> Reply:
-        """How groups ask for messages, for slaves of RocketMQ 5: all of them pull here."""
+        """Return an empty table of request modes for slaves of RocketMQ 5, because all groups pull."""
         return command.reply(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
     @serves(RequestCode.GET_BROKER_HA_STATUS)
     def status(self, connection: Connection, command: Command) -> Reply:
-        """How far copies are."""
+        """Return the state of the copies."""
         return command.reply(ResponseCode.SUCCESS, body=HA_STATUS.dumps(self._replication.status()))
 
     @serves(RequestCode.READ_LOG)
     async def read_log(self, connection: Connection, command: Command) -> Reply:
-        """Bytes of the commit log as they are, for a broker of this group where they are broken (docs/adr/0016)."""
+        """Return raw bytes of the commit log for a broker of this group whose bytes are broken (docs/adr/0016)."""
         header = read_header(command)
         if not 0 < header.size <= PIECE or header.offset < 0:
             raise BrokerError(
@@ -87,5 +87,5 @@ class ReplicationHandler(Handler):
 
     @serves(RequestCode.GET_BROKER_EPOCH_CACHE)
     def epochs(self, connection: Connection, command: Command) -> Reply:
-        """Known with a controller only."""
+        """Refuse the request, which only a broker with a controller serves."""
         raise BrokerError(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")

@@ -1,7 +1,7 @@
 """Replies to requests between clients: codes 324 and 325, pushed to the requester by 326 (broker.md §7.6).
 
-A reply is an ordinary message to `<cluster>_REPLY_TOPIC` that names in its properties who waits for it. It is
-pushed to that client over the connection of its heartbeats, and besides stored in its topic.
+A reply is an ordinary message to `<cluster>_REPLY_TOPIC` whose properties name the requester. The broker pushes it to
+that client over the connection of its heartbeats, and also stores it in the topic.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ from tianzhou.wire.properties import decode_properties, encode_properties
 
 PUSH_TIMEOUT_MS = 10_000
 HEARTBEAT_WAIT_S = 1.5
-"""How long a reply waits for the requester's heartbeat: Go's client sends its first one a second after its start, and
-requests before. Those who reply give it 3 s."""
+"""Seconds that a reply waits for the requester's heartbeat.
+
+Go's client sends requests before its first heartbeat, a second after its start. A replying client waits 3 s for the
+answer.
+"""
 LOOK_AGAIN_S = 0.1
 PUSHED_ID = "0"
 """Message id in the answer for a reply that was pushed but not stored."""
 
 
 class RequestReplyHandler(Handler):
-    """Delivers replies to the requesters."""
+    """Handler that delivers replies to the requesters."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -46,7 +49,7 @@ class RequestReplyHandler(Handler):
 
     @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     async def reply(self, connection: Connection, command: Command) -> Reply:
-        """Push a reply to the requester, and store it; the answer says whether it was delivered."""
+        """Push a reply to the requester, and store it; the answer states whether it was delivered."""
         settings = self._tables.settings
         marks = reply_marks(settings)
         try:
@@ -78,7 +81,7 @@ class RequestReplyHandler(Handler):
     async def _push(
         self, connection: Connection, header: Any, queue_id: int, properties: dict[str, str], body: bytes
     ) -> str | None:
-        """Push a reply; returns why it was not delivered, None when it was."""
+        """Push a reply; return why it was not delivered, None when it was."""
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
@@ -114,7 +117,7 @@ class RequestReplyHandler(Handler):
         return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."
 
     async def _requester(self, client_id: str) -> RegisteredClient | None:
-        """Who waits for a reply, once it is known; None when no heartbeat has said so in time."""
+        """Return the requester once it has a heartbeat; None when no heartbeat arrived in time."""
         client, left_s = self._tables.clients.find_producer(client_id), HEARTBEAT_WAIT_S
         while client is None and left_s > 0:
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -131,7 +134,7 @@ class RequestReplyHandler(Handler):
         properties: dict[str, str],
         body: bytes,
     ) -> tuple[str, int] | None:
-        """Store a reply; returns its offset id and queue offset, None when it could not be stored."""
+        """Store a reply; return its offset id and queue offset, None when it could not be stored."""
         result = self._store.append(
             NewRecord(
                 config.topic_name,

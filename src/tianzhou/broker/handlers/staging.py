@@ -1,4 +1,4 @@
-"""Staged messages: units come in, batches are decided and published, attempts are given up (docs/adr/0006)."""
+"""Requests about staged messages: units, decisions about batches, and aborted attempts (docs/adr/0006)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from tianzhou.wire.staging import StagedMessage, decode_unit
 T = TypeVar("T", BatchDecision, AttemptList)
 
 PATIENCE_S = 2.0
-"""Seconds after which a request to publish is answered that it is under way."""
+"""Seconds after which a request to publish is answered although the publication still runs."""
 
 
 SLICE = 256
-"""Messages checked between two turns of the loop."""
+"""Maximum messages checked in one turn of the event loop."""
 
 
 class _Target(NamedTuple):
-    """What `Admission` looks at."""
+    """Header fields that `Admission` reads."""
 
     topic: str
     default_topic: str
@@ -49,11 +49,11 @@ class _Unfit(Exception):
 
 
 class StagingHandler(Handler):
-    """Serves writers of batches that are published exactly once.
+    """Handler for writers of batches that are published exactly once.
 
     Args:
         services: of the broker.
-        publisher: does the work.
+        publisher: publisher of the batches.
     """
 
     def __init__(self, services: Services, publisher: StagingPublisher) -> None:
@@ -64,7 +64,7 @@ class StagingHandler(Handler):
 
     @serves(RequestCode.STAGING_STATE)
     async def state(self, connection: Connection, command: Command) -> Reply:
-        """That this broker can stage, and what it knows of a writer."""
+        """Return that this broker can stage messages, and the state of a writer."""
         writer = self._ledger.get(read_header(command).writer)
         found = StagingState(broker_name=self._publisher.broker_name, max_unit=self._store.settings.max_message_size)
         if writer is not None:
@@ -75,7 +75,7 @@ class StagingHandler(Handler):
 
     @serves(RequestCode.STAGE_MESSAGES)
     async def stage(self, connection: Connection, command: Command) -> Reply:
-        """Store a unit; the last one of an attempt is answered when the disk has them all."""
+        """Store a unit; answer the last unit of an attempt once all its units are safe."""
         header = read_header(command)
         refuse_as_slave(self._replication, "messages are staged")
         named = ("writer", header.writer), ("attempt", header.attempt), ("coordinator", header.coordinator)
@@ -98,7 +98,7 @@ class StagingHandler(Handler):
             except _Unfit as unfit:
                 fields = write_reply(RequestCode.STAGE_MESSAGES, refused=unfit.index)
                 return command.reply(unfit.error.code, unfit.error.remark, fields)
-            # Others were served meanwhile: the batch may have been decided, or the attempt given up.
+            # Other requests ran during the check: the batch may be decided or the attempt aborted.
             self._refuse_other_coordinator(header.writer, header.coordinator)
             entry = self._entry(header)
             if entry is UnitTreatment.TAKE:
@@ -115,7 +115,7 @@ class StagingHandler(Handler):
             if hole is not None:
                 if self._entry(header) is UnitTreatment.DECIDED:
                     return _decided(command)
-                # Units before the last are answered without the disk: a power failure may have taken them away.
+                # Units before the last are acknowledged before a flush, so a power failure may have lost them.
                 raise BrokerError(
                     ResponseCode.ILLEGAL_OPERATION,
                     f"attempt {header.attempt} of writer {header.writer} ends, but its unit {hole} is not, or no "
@@ -160,14 +160,14 @@ class StagingHandler(Handler):
 
     @serves(RequestCode.DECIDE_BATCH)
     async def decide(self, connection: Connection, command: Command) -> Reply:
-        """Decide about a batch, or say what was decided."""
+        """Decide about a batch, or return the decision that exists."""
         wanted = self._to_decide(DECISION, command)
         decision = await self._publisher.decide(wanted)
         return command.reply(ResponseCode.SUCCESS, body=DECISION.dumps(decision))
 
     @serves(RequestCode.PUBLISH_BATCH)
     async def publish(self, connection: Connection, command: Command) -> Reply:
-        """Publish what is here of a decided batch."""
+        """Publish the units of a decided batch that are at this broker."""
         decision = _load(DECISION, command)
         refuse_as_slave(self._replication, "messages are staged")
         self._refuse_other_coordinator(decision.writer, decision.coordinator)
@@ -178,7 +178,7 @@ class StagingHandler(Handler):
 
     @serves(RequestCode.SETTLE_ATTEMPTS)
     async def settle(self, connection: Connection, command: Command) -> Reply:
-        """Decision about a batch; without one its attempts are refused."""
+        """Return the decision about a batch; without one, refuse its attempts."""
         request = self._to_decide(ATTEMPTS, command)
         decision = await self._publisher.settle(request)
         return command.reply(ResponseCode.SUCCESS, body=b"" if decision is None else DECISION.dumps(decision))

@@ -36,11 +36,11 @@ _WORDS = {TransactionOutcome.COMMITTED: "committed", TransactionOutcome.ROLLED_B
 
 
 class TransactionHandler(Handler):
-    """Commits and rolls back half messages.
+    """Handler that commits and rolls back half messages.
 
     Args:
         services: of the broker.
-        checker: writes down what was decided.
+        checker: checker that writes the marks of decisions.
     """
 
     def __init__(self, services: Services, checker: TransactionChecker) -> None:
@@ -52,7 +52,7 @@ class TransactionHandler(Handler):
 
     @serves(RequestCode.END_TRANSACTION)
     def end(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Commit or roll back a half message; a producer that does not know yet is not answered."""
+        """Commit or roll back a half message; send no answer when the producer has not decided."""
         header = read_header(command)
         refuse_as_slave(self._replication, "transactions are ended")
         outcome = _OUTCOMES.get(header.commit_or_rollback)
@@ -63,7 +63,7 @@ class TransactionHandler(Handler):
         identity = records.identity_of(record)
         newest, newest_at = record, header.commit_log_offset
         while True:
-            # Checked again after each record that had to be fetched: a transaction ends once.
+            # Check again after each read, because another request may have ended the transaction.
             half = self._ledger.find(record.queue_offset, identity)
             if half is None:
                 return self._ended_before(command, record, outcome)
@@ -93,7 +93,7 @@ class TransactionHandler(Handler):
                 f"{_NOT_FOUND}: no half message is at commit-log offset {header.commit_log_offset}",
             )
         topic = decode_properties(record.properties).get(names.REAL_TOPIC, "")
-        # Clients need not name the topic, and whoever names one may name its own.
+        # The topic in the header is optional, and a client may name a topic of its own, so check the message's topic.
         named = topic == header.topic
         if self._access is not None and not named and not self._access.may_write(connection, command, topic):
             refusal = AccessDenied(
@@ -145,11 +145,11 @@ class TransactionHandler(Handler):
             if result.status in REPEATS and self._keeper.set_aside(
                 UndeliverableWalk.TRANSACTION, message_of(message), record.physical_offset, remark_of(result)
             ):
-                # It is committed, and no check would change what is wrong with the message.
+                # The message is committed, and a check would not repair it, so end the transaction.
                 self._checker.ended(half, TransactionOutcome.COMMITTED)
                 raise BrokerError(code_of(result.status), f"committed and set aside: {remark_of(result)}")
             raise BrokerError(code_of(result.status), remark_of(result))
-        # First of all: whatever else goes wrong from here on, the message must not be committed again.
+        # End the transaction first: after a later error the message must not be committed again.
         self._checker.ended(half, TransactionOutcome.COMMITTED)
         size = result.end_offset - result.physical_offset
         self._stats.put(message.topic).add(message.queue_id, 1, size)

@@ -1,8 +1,8 @@
-"""Acknowledgements that wait for the disk or slaves: one task awaits them for all (store.md §11.1, broker.md §17.2).
+"""Acknowledgements that wait for the disk or slaves, sent by one task (store.md §11.1, broker.md §17.2).
 
-A flush covers everything stored before it began, and so does a slave's report; hundreds of sends become safe in the
-same moment. A task and a timer for each of them would cost more than storing the message did; here each is an entry of
-a queue, answered by one task, the replies to a connection in one write.
+A flush covers all messages stored before it began, and so does a slave's report. Hundreds of sends become safe at the
+same moment. A task and a timer for each send would cost more than storing the message. So each send is an entry of a
+queue, and one task sends the replies of a connection in one write.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _log = logging.getLogger(__name__)
 Waited = tuple[list[int] | None, int]
 """Milliseconds that senders waited, by queue (None when they are not counted), and the queue of a message."""
 _Entry = tuple[int, float, Connection, bytes, Sequence[Waited], Watermark, PutStatus | None]
-"""Log offset that has to be safe, when the wait began, connection, replies one behind the other, what is counted for
-each, the mark of what is copied, and what copies make of the status; None when they are waited for."""
+"""Log offset that has to be safe, start of the wait, connection, concatenated replies, counters of each message,
+watermark of replication, and the status by replication; the status is None while replication is awaited."""
 
 
 class Acknowledgements:
-    """Answers sends once their messages are safe, or after `syncFlushTimeout` or `slaveTimeout`.
+    """Answers to sends once their messages are safe, or after `syncFlushTimeout` or `slaveTimeout`.
 
     Args:
-        store: knows how far its log is safe.
-        stats: counts how long senders waited.
+        store: the message store.
+        stats: counters of the senders' waits.
         clock: monotonic time.
-        bounds: how many sends of one connection may wait before it is not read from.
+        bounds: limit of waiting sends of a connection, above which the broker stops reading from it.
     """
 
     def __init__(self, store: MessageStore, stats: BrokerStats, clock: Clock, bounds: Bounds | None = None) -> None:
@@ -65,10 +65,10 @@ class Acknowledgements:
         """Answer sends of a connection once their messages are safe.
 
         Args:
-            end_offset: log offset behind the last of the messages.
-            connection: where the answers go.
-            replies: the answers when all is well, one behind the other.
-            counted: where the milliseconds waited are added, for each message.
+            end_offset: log offset after the last message.
+            connection: connection of the sender.
+            replies: the concatenated successful answers.
+            counted: for each message, the counter of waited milliseconds.
         """
         if not self._waiting:
             self._added.set()
@@ -119,27 +119,27 @@ class Acknowledgements:
                     except (TimeoutError, StoreError):
                         status = late
                 if status is not PutStatus.PUT_OK or copies not in {None, PutStatus.PUT_OK}:
-                    # The message is stored all the same; the sender learns that it is not known to be safe.
+                    # The message is stored, but it may not be safe: the answer has another status.
                     self._answer_late(waiting.popleft(), status)
                 else:
                     self._answer()
 
     def _answer(self) -> None:
-        """Answer the entries, at least one, whose messages are safe."""
+        """Answer the entries whose messages are safe, at least one."""
         durability = self._store.durability
         waiting = self._waiting
         replicated = waiting[0][-2]
         flushed, copied = durability.safe_ends(replicated)
         now = self._clock.monotonic()
         since = waiting[0][1]
-        # Who came first has waited longest; the times of those behind it lie between its and nothing.
+        # The first entry has waited longest, so sample its time alone.
         self._stats.put_latency.note((now - since) * 1000)
         waited_ms = int((now - since) * 1000)
         replies: dict[Connection, list[bytes]] = {}
         counts: dict[Connection, int] = {}
         while waiting and waiting[0][0] <= (copied if waiting[0][-1] is None else flushed):
             if waiting[0][-2] is not replicated:
-                break  # who led before may have stored something else up to there
+                break  # the watermark of another term may cover other records
             _, began, connection, block, counted, _, _ = waiting.popleft()
             if began != since:
                 since, waited_ms = began, int((now - began) * 1000)
@@ -164,7 +164,7 @@ class Acknowledgements:
         self._answered(connection, len(counted))
         self._stats.put_latency.note((self._clock.monotonic() - since) * 1000)
         for late in split(replies, 0, len(replies), MAX_FRAME)[0]:
-            # The status of slaves counts more than that of the disk.
+            # A status of replication takes precedence over that of the disk.
             answered = status if copies is None or copies is PutStatus.PUT_OK else copies
             late.code, late.remark = code_of(answered), unsettled_remark(answered)
             connection.send(late)

@@ -19,29 +19,29 @@ from tianzhou.wire.codes import ResponseCode
 _OWN = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC, names.UNDELIVERABLE_TOPIC)
 """Topics that only the broker itself writes to."""
 TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-"""Properties of messages for RocketMQ 5's timers, which this broker has not."""
+"""Properties of RocketMQ 5's timer messages, which this broker does not support."""
 UNIT_TOPIC = 0x1
 UNIT_SUBSCRIPTION = 0x2
 """Bits of a topic's flag (store.md §15.2)."""
 
 
 def added_properties(settings: BrokerSettings) -> dict[str, str]:
-    """Properties the broker adds to messages (broker.md §7.1)."""
+    """Return the properties that the broker adds to messages (broker.md §7.1)."""
     return {names.CLUSTER: settings.broker_cluster_name, **reply_marks(settings)}
 
 
 def reply_marks(settings: BrokerSettings) -> dict[str, str]:
-    """Fields of every reply to a send."""
+    """Return the fields of every reply to a send."""
     return {names.MSG_REGION: settings.region_id, names.TRACE_ON: "true" if settings.trace_on else "false"}
 
 
 def multi_tag_flag(config: TopicConfig) -> int:
-    """Bit of a message's system flag that says its topic has several tags a message; 0 for other topics."""
+    """Return the system flag bit of messages with several tags; 0 when the topic's messages have one."""
     return 0x2 if config.topic_filter_type == "MULTI_TAG" else 0
 
 
 def topic_sys_flag(unit_mode: bool, is_retry: bool) -> int:
-    """System flag of a topic that a send or heartbeat creates."""
+    """Return the system flag of a topic that a send or heartbeat creates."""
     if not unit_mode:
         return 0
     return UNIT_SUBSCRIPTION if is_retry else UNIT_TOPIC
@@ -71,7 +71,7 @@ def check_key(topic: str, properties: Mapping[str, str]) -> None:
 
 
 def delay_level(properties: Mapping[str, str]) -> int:
-    """Return the delay level that a message asks for, 0 or below for none.
+    """Return the delay level that a message requests, 0 or below for none.
 
     Raises:
         BrokerError: the level is no number, or the message asks for a timer.
@@ -89,7 +89,7 @@ def delay_level(properties: Mapping[str, str]) -> int:
 
 
 def retry_group(groups: GroupTable, name: str, now_ms: int) -> SubscriptionGroupConfig:
-    """Configuration of the group whose message is to be retried, created if that is allowed.
+    """Return the configuration of the group whose message is to be retried; create the group if allowed.
 
     Raises:
         BrokerError: SUBSCRIPTION_GROUP_NOT_EXIST.
@@ -105,11 +105,11 @@ def retry_group(groups: GroupTable, name: str, now_ms: int) -> SubscriptionGroup
 
 
 def refuse_as_slave(replication: Replication, what: str) -> None:
-    """Refuse a request that only a master serves.
+    """Refuse a request at a slave that only a master serves.
 
     Args:
-        replication: knows the broker's role.
-        what: what the master does, for the text.
+        replication: the broker's role.
+        what: the master's action, for the error text.
 
     Raises:
         BrokerError: SLAVE_NOT_AVAILABLE.
@@ -119,7 +119,7 @@ def refuse_as_slave(replication: Replication, what: str) -> None:
 
 
 class Admission:
-    """Checks the topic and queue of what is sent, and creates topics on the way.
+    """Checks of topic and queue of sends, and creation of topics.
 
     Args:
         tables: the broker's state.
@@ -130,14 +130,14 @@ class Admission:
         self._topics = tables.topics
 
     def topic_for(self, header: Any, now_ms: int) -> TopicConfig:
-        """The topic a send request may go to.
+        """Return the topic of a send request; create it if allowed.
 
         Args:
             header: the request's header, see `tianzhou.wire.fields`.
             now_ms: wall-clock time.
 
         Raises:
-            BrokerError: it may not; with Apache's code.
+            BrokerError: the send is not allowed; with Apache's response code.
         """
         settings = self._settings
         topic: str = header.topic
@@ -176,7 +176,7 @@ class Admission:
         return config
 
     def check_queue(self, config: TopicConfig, queue_id: int, remote: str) -> None:
-        """Refuse a queue the topic does not have; a negative one means any.
+        """Refuse a queue that the topic does not have; a negative id means any queue.
 
         Raises:
             BrokerError: INVALID_PARAMETER.
@@ -191,7 +191,7 @@ class Admission:
 
     @staticmethod
     def _is_long_retry_topic(topic: str) -> bool:
-        # A group's name may have 255 characters and the store keeps its retry topic, up to the same length.
+        # A group's name may have 255 characters, and the store allows the same length for its retry topic.
         return (
             topic.startswith(names.RETRY_PREFIX)
             and len(topic) <= LONGEST_GROUP

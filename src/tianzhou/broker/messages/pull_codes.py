@@ -1,4 +1,4 @@
-"""Response codes and remarks of what pulls find (broker.md §9.4)."""
+"""Response codes and remarks for the results of pulls (broker.md §9.4)."""
 
 from __future__ import annotations
 
@@ -19,29 +19,32 @@ _CODES = {
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 _NAMES = {GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name}
-"""A queue that the topic has is there, with or without messages; Apache's broker makes its files on request."""
+"""Status names in remarks.
+
+A queue of a topic without files counts as empty, because Apache's broker creates its files on request.
+"""
 
 
 def status_name(status: GetStatus) -> str:
-    """What a remark calls a status."""
+    """Return the name of a status in remarks."""
     return _NAMES.get(status, status.name)
 
 
 def pull_code(status: GetStatus, offset: int) -> ResponseCode:
-    """The response code for what was found at an offset (broker.md §9.4)."""
+    """Return the response code for a read's status and offset (broker.md §9.4)."""
     if status in _MISSING_QUEUE:
         return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
     return _CODES[status]
 
 
 def without_correction(found: GetResult, offset: int) -> GetResult:
-    """Return the result of a read at a copy whose bounds do not count: the requested offset stays the next one.
+    """Return the result of a read at a copy that must not correct offsets: the requested offset stays the next one.
 
     A copy that is late ends before the messages that its consumers have consumed, and a copy that began late lacks the
     oldest messages. A consumer that took over such a bound would get messages twice, or would skip messages.
 
     Args:
-        found: what the read found.
+        found: result of the read.
         offset: the requested queue offset.
     """
     if found.status not in OUTSIDE:

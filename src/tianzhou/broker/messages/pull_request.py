@@ -1,4 +1,4 @@
-"""A pull that was checked, and what it asks of the store (broker.md §9)."""
+"""A checked pull and its read request to the store (broker.md §9)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from tianzhou.wire.command import Command
 
 
 class PullRequest(msgspec.Struct):
-    """A pull that may be served.
+    """A pull that passed all checks.
 
     Attributes:
         command: the request.
         header: its fields.
-        group: who pulls.
-        topic: of the queue.
-        selection: which records are wanted; changes with the group's subscription.
-        reading: what is read next for it.
+        group: who pulls. topic: of the queue.
+        selection: selection of records; it changes with the group's subscription.
+        reading: the next read for the pull.
     """
 
     command: Command
@@ -34,7 +33,7 @@ class PullRequest(msgspec.Struct):
 
 
 def reading_of(header: Any, selection: Selection) -> ReadRequest:
-    """What a pull with these fields reads first."""
+    """Return the first read of a pull with these header fields."""
     codes, accept, accept_unit, _ = selection
     return ReadRequest(
         header.topic, header.queue_id, header.queue_offset, max(header.max_msg_nums, 1), codes, accept, accept_unit
@@ -42,12 +41,14 @@ def reading_of(header: Any, selection: Selection) -> ReadRequest:
 
 
 def suggested_broker(settings: BrokerSettings, group: SubscriptionGroupConfig, found: GetResult) -> int:
-    """Id of the broker that a consumer is to ask next; 0, the master, where slaves are not read (broker.md §9.5).
+    """Return the id of the broker for the consumer's next pull (broker.md §9.5).
+
+    The id is 0, the master's, where consumers do not read slaves.
 
     Args:
         settings: of the broker.
         group: who pulls.
-        found: what was read for it.
+        found: result of the pull's read.
     """
     if not settings.slave_read_enable:
         return 0

@@ -1,7 +1,7 @@
-"""How far groups are behind, in messages and in time (broker.md §24).
+"""Consumer lag of groups, in messages and in time (broker.md §24).
 
-What a group has still to get is read off tables. For how long it has been waiting is in the log: few records are looked
-at for each scrape, those of the longest queues first, and none twice while a group stands still.
+The lag in messages comes from the tables. The lag in time comes from the log: a scrape reads a few records, those of
+the largest lags first, and reads no record twice while a group makes no progress.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from tianzhou.slices import each_in_turns
 from tianzhou.store.store import MessageStore
 
 MOST_LOOK_UPS: Final = 400
-"""Records looked at for a scrape; most of them are in memory and take some 20 µs each."""
+"""Maximum records read in a scrape; most are in memory and take about 20 µs each."""
 PER_PAIR: Final = 4
-"""Queues of a group and topic whose oldest message is looked at: those with most to get."""
+"""Number of queues of a group and topic whose oldest message is read: those with the largest lag."""
 _LABELS: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 
 class Pair(NamedTuple):
-    """What a group has to do in a topic.
+    """Lag of a group in a topic.
 
     Attributes:
         group: the group.
         topic: the topic.
-        lag: messages that are not consumed.
-        ready: those of them that were not pulled yet.
-        waiting: lag, queue, and offsets of the oldest message neither consumed nor pulled; longest queues first.
+        lag: number of messages that are not consumed.
+        ready: number of messages that are not pulled.
+        waiting: for each queue, its lag, its id, and the offsets of the oldest unconsumed and the oldest unpulled
+            message; largest lag first.
     """
 
     group: str
@@ -46,13 +47,13 @@ class Pair(NamedTuple):
 
 
 class ConsumerLag:
-    """Families of what groups have still to get.
+    """Metric families of consumer lag.
 
     Args:
         tables: of the broker.
-        store: has the messages.
+        store: the message store.
         clock: wall-clock time.
-        most: samples of a family at most.
+        most: maximum samples of a family.
     """
 
     def __init__(self, tables: Tables, store: MessageStore, clock: Clock, most: int) -> None:
@@ -60,7 +61,7 @@ class ConsumerLag:
         self._times: dict[tuple[str, int, int], int] = {}
 
     async def families(self) -> AsyncIterator[Family]:
-        """The families as of now."""
+        """Yield the families with present values."""
         lag = self._family("rocketmq_consumer_lag_messages", "Messages that a group has not consumed.")
         inflight = self._family("rocketmq_consumer_inflight_messages", "Those that it has pulled.")
         ready = self._family("rocketmq_consumer_ready_messages", "Those that it has still to pull.")
@@ -143,11 +144,11 @@ class ConsumerLag:
 
 
 def pair_of(offsets: ConsumerOffsetTable, store: MessageStore, group: str, topic: str) -> Pair:
-    """What a group has to do in a topic, as far as it has committed something there.
+    """Return the lag of a group in the queues of a topic for which it committed offsets.
 
     Args:
         offsets: consumer offsets.
-        store: knows the ends of queues.
+        store: the message store, for the ends of queues.
         group: the group.
         topic: the topic.
     """

@@ -1,4 +1,4 @@
-"""Families of what a broker is and has: clients, topics, store, copies, delays, limits, troubles (broker.md §24)."""
+"""Metric families of a broker's state: clients, topics, store, copies, delays, limits, troubles (broker.md §24)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP"
 
 
 class BrokerState:
-    """Reads the families off a broker's tables and store.
+    """Source of metric families from a broker's tables and store.
 
     Args:
         services: of the broker.
-        groups: connections of its ports.
+        groups: returns the connections of each port.
         waiting_sends: number of sends that wait for the disk or for copies.
         long_polls: number of pulls that wait for messages.
-        most: samples of a family at most.
+        most: maximum samples of a family.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class BrokerState:
         self._most = most
 
     def clients(self) -> Steps:
-        """Connections of producers and consumers."""
+        """Yield families of producers' and consumers' connections."""
         table = self._services.tables.clients
         producers = self._gauges(
             "rocketmq_producer_connections", "Producers that are connected.", "language", "version"
@@ -75,7 +75,7 @@ class BrokerState:
         yield consumers
 
     def tables(self) -> Steps:
-        """Numbers of topics and groups, half messages, delays, what waits."""
+        """Yield families of topics, groups, half messages, delays and waiting requests."""
         tables, store = self._services.tables, self._services.store
         yield gauge("rocketmq_topic_number", "Topics.", len(tables.topics))
         yield gauge("rocketmq_consumer_group_number", "Consumer groups.", len(tables.groups.all()))
@@ -99,7 +99,7 @@ class BrokerState:
             "ledger",
             "topic",
         )
-        self._keeper.waiting()  # without those that have expired
+        self._keeper.waiting()  # drops expired messages from the counts
         for named, count in list(tables.undeliverable.counts.items()):
             aside.add(count, *named)
         yield aside
@@ -118,7 +118,7 @@ class BrokerState:
         yield waiting
 
     def storage(self) -> Steps:
-        """The store and its disks."""
+        """Yield families of the store and its disks."""
         store, stats = self._services.store, self._services.stats
         begin, end = max(store.begin_offset, 0), store.end_offset
         local = {"storage_type": "local", "storage_medium": "disk"}
@@ -149,7 +149,7 @@ class BrokerState:
         yield from (used, free)
 
     def copies(self) -> Steps:
-        """How far other brokers have this one's log, or how far this one is behind."""
+        """Yield families of the slaves' lag, or of this slave's."""
         replication = self._services.replication
         status: HaStatus = replication.status()
         yield gauge("tianzhou_broker_is_master", "1 at a master.", int(status.master))
@@ -173,7 +173,7 @@ class BrokerState:
             yield gauge("tianzhou_master_silent_seconds", "Seconds since the master was heard of; -1: never.", silent)
 
     def limits(self) -> Steps:
-        """Memory that peers hold, what was refused, what fails."""
+        """Yield families of memory that peers hold, refusals and failing tasks."""
         services = self._services
         yield from server_steps(self._groups(), services.tables.refusals, services.supervisor.troubles)
         yield gauge(
@@ -186,7 +186,7 @@ class BrokerState:
 
 
 def silent_s(client: HaClient, now_ms: int, *, grouped: bool) -> float:
-    """Seconds since a slave has heard its master; -1 when it does not follow any.
+    """Return the seconds since a slave heard from its master; -1 when it follows no master.
 
     Args:
         client: its connection to the master.

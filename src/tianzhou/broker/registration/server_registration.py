@@ -1,10 +1,10 @@
 """Registration at one name server: at start, on every change of topics at once, and periodically (broker.md §4).
 
-Each name server has a loop of its own, so one that hangs delays no other one.
+Each name server has a task of its own, so a slow name server does not delay the others.
 
-A large table is sent whole once, and then only the topics that changed, as RocketMQ does, but only where nothing can be
-lost by it: to a name server that confirms the last registration, and that keeps topics which a registration does not
-list. Every period sends the whole table again.
+A large table is sent completely once. Afterwards only changed topics are sent, as RocketMQ does, if the name server
+confirms the last registration and retains topics that a registration does not list. Every period sends the complete
+table again.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ LONGEST_PERIOD_MS = 60_000
 RETRY_S = 1.0
 """Pause after a registration that failed; RocketMQ would wait for the next period."""
 SILENT_S: Final = 1.0
-"""Seconds without an answer after which nothing waits for a name server any more."""
+"""Seconds without an answer after which the broker no longer waits for a name server."""
 MISSED_S: Final = 5.0
 """Seconds without an answer after which the log names a name server; the request itself waits longer."""
 UNREGISTER_TIMEOUT_MS = 3_000
 MANY_TOPICS = 1_000
-"""Topics from which on only changed ones are registered."""
+"""Number of topics from which on only changed topics are registered."""
 DROPS_UNLISTED = "deleteTopicWithBrokerRegistration"
-"""Setting of a name server: topics that a registration does not list are gone."""
+"""Setting of a name server that drops topics which a registration does not list."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,16 +59,16 @@ class _Registered:
 
 
 class ServerRegistration:
-    """Registers a broker at one name server, again and again.
+    """Registration of a broker at one name server, repeated periodically.
 
     Args:
-        address: of the name server, `host:port`.
+        address: address of the name server, `host:port`.
         services: of the broker.
-        client: reaches the name server.
-        bodies: encode the topics.
-        pair: notes another broker of this one's name and id.
-        requested: number of the last request to register; advanced at each change.
-        changed: called when the state has changed.
+        client: client for requests to the name server.
+        bodies: encoder of the topics.
+        pair: detection of another broker of this one's name and id.
+        requested: watermark with the number of the last request to register; advanced at each change.
+        changed: callback after a change of the state.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ServerRegistration:
     ) -> None:
         self.address = address
         self.state = RegistrationState()
-        """Whether the name server has this broker, and up to which request."""
+        """State of the registration at the name server."""
         self._tables = services.tables
         self._broker_address = services.address
         self._replication = services.replication
@@ -119,13 +119,14 @@ class ServerRegistration:
                     await self._requested.reach(requested + 1)
             except TimeoutError:
                 expired = up_to_date
-            # Also where changes never cease: the whole table repairs what is lost at the name server, and is this
-            # broker's sign of life, too. asyncio may end the wait up to its clock's resolution before `due`; an
+            # Send the complete table in each period even while topics change continuously. It repairs losses at the
+            # name server and is this broker's heartbeat. asyncio may end the wait up to its clock's resolution before
+            # `due`; an
             # expired wait counts as due, or this loop would spin until the clock moves.
             periodic = expired or time() >= due
 
     async def _attempt(self, *, periodic: bool) -> bool:
-        """Register once; return whether the name server is up to date now. Note when it does not answer in time."""
+        """Register once; return whether the name server is up to date. Note a missing answer."""
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(SILENT_S, self._note_silent), loop.call_later(MISSED_S, self._note_missed)]
         try:
@@ -157,10 +158,10 @@ class ServerRegistration:
             return False
 
     def topics_changed(self, topics: set[str]) -> None:
-        """Note changed topics, which the next registration sends.
+        """Note changed topics for the next registration.
 
         Args:
-            topics: their names; none when the whole table has to be sent.
+            topics: names of the topics; empty to send the complete table.
         """
         if not topics:
             self._registered = None
@@ -168,7 +169,7 @@ class ServerRegistration:
             self._registered.changed.update(topics)
 
     async def _try_update(self, *, full: bool) -> bool:
-        """As `_update`; a defect is noted as a trouble and raised no further."""
+        """Run `_update`; note an unexpected error as a trouble and return False."""
         work = f"registration at {self.address}"
         try:
             accepted = await self._update(full=full)
@@ -191,7 +192,7 @@ class ServerRegistration:
             body = self._bodies.of(registered.changed)
         else:
             body = await self._bodies.full()
-        # No await since the body was made: what changes from now on is not in it.
+        # There was no await since the body was encoded, so later changes are noted for the next registration.
         self._registered = _Registered(topics.version)
         accepted = await self._register(body, looks=full)
         self.state.registered = accepted
@@ -200,7 +201,7 @@ class ServerRegistration:
         return accepted
 
     def _request(self, code: RequestCode, body: bytes = b"", **fields: Any) -> Command:
-        """A request about this broker, with further fields of its header."""
+        """Return a request about this broker with further header fields."""
         settings = self._tables.settings
         header = write_header(
             code,
@@ -211,17 +212,17 @@ class ServerRegistration:
             **fields,
         )
         if code is RequestCode.REGISTER_BROKER:
-            # A slave names no right; the fields show the name server that the broker is one of ours.
+            # A slave sends empty fields, by which the name server recognizes a Tianzhou broker.
             header |= (self._replication.mastership or Mastership()).as_fields()
         return Command(code, fields=header, body=body)
 
     def _is_connected(self, connection: Connection | None = None) -> bool:
-        """Whether the last registration went over the present connection, which has to be `connection` unless None."""
+        """Whether the last registration used the present connection, which must be `connection` unless that is None."""
         now = self._client.connected(self.address)
         return now is not None and now is self._connection and connection in {None, now}
 
     async def _accepts_changes(self, registered: _Registered) -> bool:
-        """Whether a registration of the changed topics alone is enough for the name server."""
+        """Whether the name server accepts a registration of the changed topics only."""
         topics = self._tables.topics
         connection = self._connection
         if (
@@ -250,8 +251,8 @@ class ServerRegistration:
 
         Args:
             body: topics and data version.
-            looks: whether to read from the route, before the registration changes it, whether another broker has the
-                place of this one. Registrations of changed topics do without.
+            looks: whether to read the route before the registration changes it, to detect another broker with this
+                one's name and id. Registrations of changed topics skip this.
         """
         settings, address = self._tables.settings, self.address
         broker_id = self._replication.broker_id
@@ -286,7 +287,7 @@ class ServerRegistration:
         try:
             self._apply_order(reply)
         except (TianzhouError, TypeError, ValueError, AttributeError) as error:
-            # It has accepted the registration; only which topics are ordered stays as it was.
+            # The name server accepted the registration, but its list of ordered topics is not applied.
             self._is_unreadable = True
             self._supervisor.failed(f"registration at {address}", error, "its list of ordered topics is passed over")
         else:
@@ -305,7 +306,7 @@ class ServerRegistration:
             _log.warning("name server %s knows this broker again", self.address)
 
     def _watch_connection(self) -> None:
-        # A name server forgets a broker whose connection is gone, so do not wait for the next period.
+        # A name server drops a broker whose connection is closed, so register again before the next period.
         connection = self._client.connected(self.address)
         if connection is not None and self._connection is not connection:
             self._connection = connection
@@ -318,7 +319,7 @@ class ServerRegistration:
             self._requested.advance(self._requested.value + 1)
 
     def _apply_order(self, reply: Command) -> None:
-        """Set which topics are ordered from the name server's list."""
+        """Set the order flags of topics from the name server's list."""
         if not reply.body:
             return
         ordered = KV_TABLE.loads(reply.body)
@@ -331,7 +332,7 @@ class ServerRegistration:
         topics.put_all(changed, self._clock.now_ms())
 
     def forget(self) -> None:
-        """Forget the last registration and its connection, whose end registers nothing any more."""
+        """Drop the last registration and its connection, so that the connection's close does not register again."""
         self._connection = None
         self._registered = None
 

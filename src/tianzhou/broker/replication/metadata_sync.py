@@ -1,4 +1,4 @@
-"""Topics, groups, offsets and delivery positions of the master, at its slave (broker.md §17.3).
+"""Copying of the master's topics, groups, offsets and delivery positions to a slave (broker.md §17.3).
 
 A round merges: it takes entries that are new or changed. It deletes an entry only when the same master, in the same
 start and term, listed the entry before (`table_answers`).
@@ -56,11 +56,11 @@ WORK: Final = "tables of the master"
 LISTED: Final = "tablesOfMaster.json"
 """File with the entries that the master has listed."""
 APACHE_COMPLETE_S: Final = 30.0
-"""Seconds after which the tables of a leader of Apache's that still leads are taken for all that the group has."""
+"""Seconds of leadership after which the tables of an Apache leader count as complete."""
 PERIOD_S: Final = 1.0
-"""Seconds between two rounds. RocketMQ lets a minute pass (4.9: ten seconds); a fail-over forgets its commits."""
+"""Seconds between two rounds. RocketMQ waits a minute (4.9: ten seconds) and loses these commits in a fail-over."""
 _REST: Final = 20
-"""How many times as long as a round takes the next one waits at least."""
+"""Minimum pause after a round, as a multiple of the round's duration."""
 _TIMEOUT_MS: Final = 5000
 
 _log = logging.getLogger(__name__)
@@ -70,34 +70,34 @@ class TablesInLog(Protocol):
     """The tables in a group's log.
 
     Attributes:
-        complete: whether the tables of this member are known to be whole.
+        complete: whether the tables of this member are known to be complete.
     """
 
     complete: bool
 
 
 class MetadataSync:
-    """Asks the master for its tables, again and again.
+    """Periodic copying of the master's tables.
 
     Args:
-        tables: the slave's, made equal to the master's.
-        client: reaches the master.
+        tables: the slave's tables, which are made equal to the master's.
+        client: client for requests to the master.
         clock: stamps changes.
-        master: the master's address; empty while there is none.
-        store: has the queues of topics that are deleted.
+        master: returns the master's address; empty while there is none.
+        store: the message store, which deletes the queues of deleted topics.
         period_s: seconds between two rounds.
-        stored_queues: numbers of a topic's queues that the store has, which stay readable whatever the master's table
-            says: that of a member of Apache's may know less than its log. None to have the table alone count.
-        term: the term of this member's group; -1 outside of a group.
-        log: the tables in the group's log, which hold the tables of a leader of ours; None outside of a group.
+        stored_queues: returns the ids of a topic's queues in the store. These queues stay readable even when the
+            master's table has fewer, as an Apache member's table may. None to use the table alone.
+        term: returns the term of this member's group; -1 outside of a group.
+        log: the tables in the group's log, which a Tianzhou leader writes; None outside of a group.
         users: users and policies of this broker; None when it has none.
-        folder: where a slave notes which entries its master has listed, so that it follows deletions of the time in
-            which it is away; None outside of a pair.
-        copying: the connection over which the master's log is copied; None without one, and outside of a pair.
-        heard: called with the header fields of each answer that is taken.
+        folder: folder in which a slave notes the entries that its master has listed, so that it can apply deletions
+            made while it was away; None outside of a pair.
+        copying: returns the connection over which the master's log is copied; None without one, and outside of a pair.
+        heard: callback with the header fields of each accepted answer.
 
     Attributes:
-        leader_is_apache: whether the last answer came from a broker of Apache's, or of an older version of ours.
+        leader_is_apache: whether the last answer came from an Apache broker or an older Tianzhou version.
     """
 
     def __init__(
@@ -149,15 +149,15 @@ class MetadataSync:
         try:
             file.load(self._answers.load, put_aside=True)
         except StateLost as error:
-            # No deletion is followed that this start has not seen: entries stay that the master has deleted meanwhile.
+            # Without the file, entries that the master deleted while this slave was away cannot be recognized and stay.
             _log.error("%s; entries that the master deleted while this slave was away stay", error)
             file.put_both_aside()
 
     async def run(self, troubles: Troubles) -> None:
-        """Follow the master until cancelled.
+        """Copy the master's tables until cancelled.
 
         Args:
-            troubles: learns what cannot be had.
+            troubles: collects failures of copying.
         """
         while True:
             began_s, rest_s, master = self._clock.monotonic(), 0.0, self._master()
@@ -165,31 +165,31 @@ class MetadataSync:
                 try:
                     await self.round()
                 except TianzhouError as error:
-                    # A master that is away stays so for minutes: it is said once, and not how often it was tried.
+                    # A master may be away for minutes, so log the failure once and not at each attempt.
                     troubles.failed(WORK, error, self._clock.now_ms(), self._clock.monotonic())
                     if not self._failing:
                         _log.warning("%s cannot be had; they are asked for every %g s: %s", WORK, PERIOD_S, error)
                     self._failing = True
                 else:
-                    # Large tables take their time, of which others need the most.
+                    # Copying large tables takes long, so pause in proportion: other requests need most of the time.
                     rest_s = _REST * (self._clock.monotonic() - began_s)
                     troubles.over(WORK)
                     if self._failing:
                         _log.info("%s are taken over again", WORK)
                     self._failing = False
             elif self._failing:
-                # Nobody is to be asked any more: this broker may be the master itself by now.
+                # There is no master to ask: this broker may have become the master.
                 troubles.over(WORK)
                 self._failing = False
             await asyncio.sleep(max(self._period_s, rest_s))
 
     async def round(self) -> None:
-        """Take over every table once; those that can be had are, whatever becomes of the others.
+        """Copy each table once; a failure of one table does not stop the others.
 
-        What a broker answers when it is the master no more, or this one has become it, is passed over.
+        Answers of a former master, and answers that arrive after this broker became the master, are ignored.
 
         Raises:
-            TianzhouError: one of them cannot be had; the first that is not answered ends the round.
+            TianzhouError: a table cannot be copied. The first request without an answer ends the round.
         """
         failure: TianzhouError | None = None
         master = self._master()
@@ -210,13 +210,13 @@ class MetadataSync:
                 term = self._term()
                 reply = await self._client.invoke(master, Command(code, fields={ASKED: "1"}), _TIMEOUT_MS)
                 if self._master() != master or self._term() != term:
-                    # This one may lead by now, and what the former leader knew is older than what is here.
+                    # This broker may have become the leader; the former leader's tables are older than its own.
                     return
                 if code is RequestCode.READ_USERS and reply.code != ResponseCode.SUCCESS:
                     self._note_refused_users(master, reply)
                     continue
                 if code is RequestCode.READ_SEND_LIMITS and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    continue  # an earlier version of ours
+                    continue  # an earlier Tianzhou version
                 if reply.code != ResponseCode.SUCCESS:
                     raise BrokerError(reply.code, reply.remark or "", address=master)
                 if self._refused(master, reply.fields, term):
@@ -240,7 +240,7 @@ class MetadataSync:
             remove_note(self._store.settings.root)
 
     def _is_whole(self) -> bool:
-        """Whether this broker has all tables of the master by now, whatever it had lost before its start."""
+        """Whether this broker has all tables of the master, including tables that it had lost before its start."""
         if self._log is not None:
             return self._log.complete
         return self._answers.is_known_to_serve and not self._source_is_rebuilt
@@ -250,7 +250,7 @@ class MetadataSync:
         """Take over one table.
 
         Raises:
-            StoreError: the answer cannot be read; the tables behind it must not wait for this one.
+            StoreError: the answer cannot be read. The round continues with the next tables.
         """
         try:
             if (more := take(body)) is not None:
@@ -259,29 +259,29 @@ class MetadataSync:
             raise StoreError(f"the answer to {code.name} cannot be read: {error!r}") from error
 
     def _has_all_tables(self) -> bool:
-        """Whether the tables that were taken are all that the group has.
+        """Whether the copied tables are the complete tables of the group.
 
-        A leader of ours says so. A former leader of Apache's that has restarted with an empty folder is asked for a few
-        seconds at most: until the others elect another one.
+        A Tianzhou leader reports completeness in its answers. An Apache leader that restarted with an empty folder
+        leads for a few seconds at most, until the other members elect another leader.
         """
         if not self.leader_is_apache:
             return self._leader_is_complete
         return self._clock.monotonic() - self._source_since_s >= APACHE_COMPLETE_S
 
     def _is_in_log(self, code: RequestCode) -> bool:
-        """Whether the group's log brings a table. Offsets that were committed here are handed over all the same."""
+        """Whether the group's log delivers a table. Offsets committed here are still sent to the leader."""
         if self._log is None or not self._log.complete or self.leader_is_apache or not self._answers.is_known_to_serve:
             return False
         return code is not RequestCode.GET_ALL_CONSUMER_OFFSET or not self._tables.offsets.own
 
     def _asks_for(self, code: RequestCode) -> bool:
-        """Whether the master knows a request; brokers of Apache's do not know those that are ours."""
+        """Whether the master supports a request; Apache brokers do not support Tianzhou's own requests."""
         if code is RequestCode.READ_USERS:
             return self._users is not None and self._answers.is_known_to_serve
         return code is not RequestCode.READ_SEND_LIMITS or self._answers.is_known_to_serve
 
     def _note_refused_users(self, master: str, reply: Command) -> None:
-        """Log once that a master does not give its users away."""
+        """Log once that a master refuses to return its users."""
         if reply.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED and not self._users_refused:
             _log.warning(
                 "users of %s are not copied: %s; let innerClientAuthenticationCredentials name a super user",
@@ -293,7 +293,8 @@ class MetadataSync:
         assert self._users is not None
         found = loads(body)["users"]
         gone = self._answers.deleted(RequestCode.READ_USERS, found)
-        # The note comes first: a user that is here and not noted would outlive its deletion while this broker is away.
+        # Write the note first: a user that is here but not noted would survive a deletion made while this broker is
+        # away.
         self._answers.note(RequestCode.READ_USERS, DataVersion(), found)
         await self._note_listed()
         await self._users.take_entries(found, gone)
@@ -309,14 +310,14 @@ class MetadataSync:
         self._answers.note(code, DataVersion(), found)
 
     async def _note_listed(self) -> None:
-        """Note on the disk which entries the master has listed."""
+        """Write the entries that the master has listed to the disk."""
         if self._listed is not None and self._answers.changed:
             self._answers.changed = False
             with suppress(OSError):  # the disk's state is known from the tables' own files
                 await asyncio.to_thread(self._listed.persist, self._answers.to_json())
 
     def note_topic_of_log(self, topic: str) -> None:
-        """Note a topic that this broker knows from the master's log alone.
+        """Note a topic that this broker found only in the master's log.
 
         A master has a topic in its table before it has a record of the topic in its log. So a later answer without the
         topic proves that the topic was deleted, while the log is copied over the same connection.
@@ -333,7 +334,7 @@ class MetadataSync:
             self._source_since_s = self._clock.monotonic()
 
     def _refused(self, master: str, fields: Mapping[str, str], term: int) -> bool:
-        """Whether the answer must not be taken; log the reason when it is another one than before."""
+        """Whether the answer must be rejected; log the reason when it changed."""
         why = refusal(fields, term)
         if why and why != self._refusal:
             _log.warning(
@@ -344,7 +345,7 @@ class MetadataSync:
 
     def _topics(self, body: Octets) -> None:
         found, table = TOPIC_TABLE.loads(body), RequestCode.GET_ALL_TOPIC_CONFIG
-        # A topic of the same name may have been made, and have messages here, before anybody asked.
+        # A topic of the same name may have been created and received messages here before this request.
         self._gone -= found.topic_config_table.keys()
         self._gone = {name for name in self._gone if not self._store.delete_topic_before(name, self._asked_at)}
         if self._answers.is_known(table, found.data_version):
@@ -396,7 +397,7 @@ class MetadataSync:
         self._answers.note(table, found.data_version, [*listed, *forbidden])
 
     async def _offsets(self, body: Octets) -> None:
-        """Take over offsets; but what groups committed here while the master was away is handed to it first."""
+        """Copy the offsets; first send the master the offsets that groups committed here while it was away."""
         offsets, master = self._tables.offsets, self._master()
         if not master:
             raise ConnectionLost("the master went away while its tables were taken over")
@@ -405,7 +406,7 @@ class MetadataSync:
             self._take_offsets(found)
             return
         ahead = offsets.ahead_of(found)
-        # Who commits while the master is told is heard the next time.
+        # Commits that arrive while offsets are sent to the master are sent in the next round.
         own, offsets.own = offsets.own, {}
         taken, complete = 0, False
         try:
@@ -420,7 +421,7 @@ class MetadataSync:
                 for key, queues in own.items():
                     offsets.own.setdefault(key, set()).update(queues)
         if not complete:
-            # The next master gets them, and what this one knew is older than what is here.
+            # The offsets go to the next master; the answer of the former one is older than the table here.
             return
         if ahead:
             _log.info("%d of %d offsets that were committed here are handed to the master", taken, len(ahead))
@@ -432,7 +433,10 @@ class MetadataSync:
         self._offsets_before = self._tables.offsets.take_over(found, self._offsets_before)
 
     async def _hand_over(self, master: str, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Commit at the master; whether it takes it: a reset that waits there counts more, and so does an end."""
+        """Commit an offset at the master; return whether it accepts the offset.
+
+        The master refuses the offset of a queue that has a waiting reset, or whose topic was deleted and created again.
+        """
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         fields = write_header(code, consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset)
         reply = await self._client.invoke(master, Command(code, fields=fields), _TIMEOUT_MS)

@@ -37,23 +37,23 @@ from tianzhou.wire.fields import write_header
 from tianzhou.wire.mastership import Mastership
 
 DEFAULT_HA_PORT: Final = 10_912
-"""`haListenPort` when it is not configured; the port above the main one is meant then (broker.md §3.1)."""
+"""Default of `haListenPort`, which means the port above the main one (broker.md §3.1)."""
 
 _READER: Final = "TOOLS_CONSUMER"
-"""Group that tools of RocketMQ read with; every broker knows it."""
+"""Group with which RocketMQ's tools read messages; it exists at every broker."""
 _WITH_SUBSCRIPTION: Final = 4
 _READ_LIMIT_MS: Final = 10_000
 LOOK_EVERY_S: Final = 3.0
-"""Seconds after which a slave without a master asks the name servers again."""
+"""Seconds between two requests to the name servers of a slave without a master."""
 
 _log = logging.getLogger(__name__)
 
 
 class Duties(Protocol):
-    """What a broker does only while it is the master."""
+    """Tasks that a broker runs only while it is the master."""
 
     async def begin(self, opened: Callable[[], None] | None = None) -> None:
-        """Begin with it; `opened` has the store take messages, at the right moment."""
+        """Start the tasks; call `opened` once the store may accept messages."""
         ...
 
     async def end(self) -> None:
@@ -65,13 +65,13 @@ class AllWritten(Protocol):
     """The table files of the broker.
 
     Attributes:
-        older: names of files whose content is older than what was written last, because a file was damaged.
+        older: names of files with older content than the last write, because a file was damaged.
     """
 
     older: list[str]
 
     async def all_written(self) -> None:
-        """Return once the files have what changed so far.
+        """Return once the files have all changes made so far.
 
         Raises:
             StoreError: a file cannot be written.
@@ -84,16 +84,15 @@ class Replication:
     Args:
         store: the message store.
         settings: of the broker.
-        clock: where time comes from.
-        port: the broker's.
-        reopen: called when the store has to be reopened.
-        protection: of the HA port, and how a slave speaks to its master's.
+        clock: source of time. port: the broker's main port.
+        reopen: callback that reopens the store.
+        protection: protection of the HA port, and TLS and credentials of a slave's connection to its master.
 
     Attributes:
         master: address of a slave's master; empty while it is unknown, and at a master.
-        is_slave: which of the two it is.
+        is_slave: whether this broker is a slave.
         other_holder: address of another living broker of this one's name and id; empty while there is none.
-        master_flush_offset: where a slave's master says its log ended when it started; 0 when nobody has said so.
+        master_flush_offset: end of the master's log at the master's start, as a slave received it; 0 when unknown.
         halted_slaves: slaves of this master that copy nothing until an operator decides.
     """
 
@@ -136,7 +135,7 @@ class Replication:
             try:
                 self._server = await self._listen(above)
             except ConfigError:
-                # Nobody has chosen it, and slaves learn from name servers which one it is.
+                # The port was not configured, and slaves learn the port from name servers, so take a free one.
                 self._server = await self._listen(0)
                 _log.warning("port %d is taken; slaves are served at %d (haListenPort)", above, self._server.port)
         return self
@@ -154,13 +153,13 @@ class Replication:
         Args:
             tables: of the broker, loaded.
             files: write the tables.
-            access: has the users; None without access control.
+            access: access control with the user store; None without access control.
         """
         self._users = None if access is None else access.users
 
     @property
     def mastership(self) -> Mastership | None:
-        """By what right this broker is the master, for name servers; None while it is not the master."""
+        """The grounds of this broker's mastership, for name servers; None while it is not the master."""
         return None if self.is_slave else Mastership()
 
     async def leave(self) -> None:
@@ -168,12 +167,12 @@ class Replication:
 
     @property
     def broker_id(self) -> int:
-        """Its number among the brokers of its name, 0 for the master."""
+        """Id of this broker among the brokers of its name, 0 for the master."""
         return self._settings.broker_id
 
     @property
     def ha_address(self) -> str:
-        """Where slaves connect, `host:port`."""
+        """Address at which the broker serves slaves, `host:port`."""
         port = self._broker_port + 1 if self._server is None else self._server.port
         return f"{self._settings.broker_ip2 or self._settings.broker_ip1}:{port}"
 
@@ -185,14 +184,14 @@ class Replication:
         register: Callable[[], None],
         duties: Duties,
     ) -> None:
-        """Take up the role; to be awaited before requests are served.
+        """Start as master or slave; to be awaited before requests are served.
 
         Args:
             supervisor: owns the tasks.
-            tables: made equal to the master's.
-            client: reaches the master.
-            register: registers at the name servers, whose answers name the master.
-            duties: what only a master does.
+            tables: tables that a slave makes equal to the master's.
+            client: client for requests to the master.
+            register: callback that registers at the name servers, whose answers name the master.
+            duties: tasks that only a master runs.
         """
         if not self.is_slave:
             tables.offsets.own = None
@@ -223,7 +222,7 @@ class Replication:
         supervisor.own("reports to the master", lambda: self._report_halts(client))
         supervisor.own("broken records of the master", have_read)
         supervisor.own(WORK, lambda: self._follower.run(supervisor))
-        # Whose log is not this one's is not asked for tables, either: it is away, or has lost what groups read here.
+        # Copy no tables from a master whose log differs: it is away, or has lost records that groups read here.
         master = lambda: self.master if self.agrees_with_master else ""  # noqa: E731
         folder = self._store.settings.root / "config"
         tables_of_master = MetadataSync(
@@ -234,7 +233,7 @@ class Replication:
         supervisor.own(TABLES, lambda: tables_of_master.run(supervisor.troubles))
 
     def _compare_durability(self, fields: Mapping[str, str]) -> None:
-        """Warn when the master's file has another `durability` than this slave's, once for each value."""
+        """Warn once for each value of the master's `durability` that differs from this slave's."""
         theirs = fields.get(DURABILITY)
         if theirs != self._durability_of_master:
             self._durability_of_master = theirs
@@ -242,7 +241,7 @@ class Replication:
                 _log.warning("%s", line)
 
     async def _report_halts(self, client: RemotingClient) -> None:
-        """Report to the master that this slave has halted, and again that it may copy, until cancelled."""
+        """Report to the master that this slave has halted or copies again, until cancelled."""
         reported, last_s, refused = "", 0.0, ("", "")
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -259,7 +258,10 @@ class Replication:
                     refused = master, halted  # Apache's brokers before 5.0, or the slave's account may not
 
     async def _have_read(self, client: RemotingClient, entry: LogEntry) -> None:
-        """Read a message at the master, where its record is broken: ours notices, and fetches it from here."""
+        """Pull a message at the master, where its record is broken.
+
+        A Tianzhou master then notices the broken record and fetches it from this slave.
+        """
         code = RequestCode.PULL_MESSAGE
         fields = write_header(
             code, consumer_group=_READER, topic=entry.topic, queue_id=entry.queue_id,
@@ -272,19 +274,19 @@ class Replication:
             _log.warning("the broken record at %d of the master's log is not read there: %s", entry.offset, error)
 
     def _know_topics(self, tables: Tables, note: Callable[[str], None] = lambda topic: None) -> None:
-        """Have topics that the log alone knows in the table.
+        """Add topics that are only in the log to the topic table.
 
         Args:
             tables: of this broker.
-            note: called with each such topic.
+            note: callback with each such topic.
         """
         from_log: set[str] = set()
 
         def know(topic: str, queue_id: int) -> None:
-            # The master may be gone before it has been asked for its topics; what was acknowledged has to be served.
+            # The master may go away before its topics are copied, and acknowledged messages must be served.
             config = tables.topics.get(topic)
             if config is None:
-                # As many as it may have: clients know its route, and ask for queues that had no message yet.
+                # Use the maximum number of queues: clients know the route and pull queues that had no message yet.
                 few = topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
                 count = 1 if few else self._settings.default_topic_queue_nums
                 config = TopicConfig(topic, count, count)
@@ -292,7 +294,7 @@ class Replication:
                 note(topic)
             count, written = queue_id + 1, config.write_queue_nums
             if topic in from_log:
-                # Should this become the master, what is written is read, too, and the other way.
+                # This slave may become the master, so the topic needs as many write queues as read queues.
                 written = max(written, count)
             found = replace(config, read_queue_nums=max(config.read_queue_nums, count), write_queue_nums=written)
             with suppress(LimitExceeded):
@@ -318,12 +320,12 @@ class Replication:
             self._follower.master_changed()
 
     def master_reported(self, flush_offset: int | None) -> None:
-        """A member of the group says who the master is (906): name servers are asked whether it is so, now.
+        """Ask the name servers for the master at once, because a broker has reported one (906).
 
-        Anybody can send such a request; a slave that believed it could be given another log.
+        Any peer can send such a request. A slave that trusted it could be made to copy another log.
 
         Args:
-            flush_offset: where the master's log ended when it started.
+            flush_offset: end of the master's log at the master's start.
         """
         if self.is_slave:
             self.master_flush_offset = self.master_flush_offset or flush_offset or 0
@@ -336,17 +338,17 @@ class Replication:
 
     @property
     def holders(self) -> list[str]:
-        """Addresses of other brokers that are known to have this log, the surest first."""
+        """Addresses of other brokers that are known to have this log, the most reliable first."""
         return [self.master] if self.master else []
 
     @property
     def near_master(self) -> bool:
-        """Whether this is a slave whose master is there, so that groups should read from that one."""
+        """Whether this is a slave that follows a master, so that groups should read from the master."""
         return self._follower.following is not None
 
     @property
     def corrects_offsets(self) -> bool:
-        """Whether a consumer whose offset is outside a queue is told to continue at the queue's bounds here.
+        """Whether this broker corrects a consumer's offset outside a queue to the queue's bounds.
 
         A slave may be late: its master, or a master that returns, has messages that the slave lacks. So a slave
         corrects offsets with `offsetCheckInSlave` only (broker.md §9.4).
@@ -355,25 +357,25 @@ class Replication:
 
     @property
     def agrees_with_master(self) -> bool:
-        """Whether this is a slave whose log is, as far as it goes, what its master has."""
+        """Whether this is a slave whose log is a prefix of its master's log."""
         following = self._follower.following
         return following is not None and following.agrees
 
     def table_fields(self) -> dict[str, str]:
-        """Return the header fields of answers with a whole table: whether this broker is the master, and its start."""
+        """Return the header fields of answers with a complete table: this broker's role, start and durability."""
         serving = "false" if self.is_slave else "true"
         rebuilt = {REBUILT: "true"} if rebuilt_tables(self._store.settings.root) else {}
         return {SERVING: serving, START: str(self._start_ms), DURABILITY: self._store.settings.durability, **rebuilt}
 
     def around(self, wrap: Wrap) -> Wrap:
-        """Return what the router wraps handlers with: here `wrap` itself."""
+        """Return the wrapper of the router's handlers: here `wrap` itself."""
         return wrap
 
     def setting_changed(self, keys: set[str]) -> None:
         """Note that a request has changed settings."""
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the figures of runtime info (28) about copies and other masters; those of `admin.copy_faults`."""
+        """Return the figures of runtime info (28) about copies and other masters, which `admin.copy_faults` reads."""
         figures = {"otherMaster": self.other_holder} if self.other_holder else {}
         if self._store.settings.durability:
             figures[DURABILITY] = self._store.settings.durability
@@ -388,7 +390,7 @@ class Replication:
         return figures
 
     def status(self) -> HaStatus:
-        """How far copies are (907)."""
+        """Return the state of the copies (907)."""
         store, end = self._store, self._store.end_offset
         if self.is_slave:
             following = self._follower.following

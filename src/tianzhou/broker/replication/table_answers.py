@@ -1,8 +1,8 @@
-"""Which answers with tables a slave or member of a group takes, and what they change. Pure.
+"""Rules by which a slave or member of a group accepts answers with tables, and their deletions. Pure.
 
-A broker answers requests for its tables whatever its role is, because admin tools ask any broker. So each answer of
-ours says whether the broker serves as master. A table that lacks an entry is no proof that the entry was deleted: the
-broker may have started with an empty folder. Only a source that listed the entry before, within the same start and
+A broker answers requests for its tables whatever its role is, because admin tools ask any broker. So each answer of a
+Tianzhou broker states whether it serves as master. A table that lacks an entry is no proof that the entry was deleted:
+the broker may have started with an empty folder. Only a source that listed the entry before, within the same start and
 term, proves the deletion.
 """
 
@@ -15,17 +15,20 @@ from typing import Any, Final
 from tianzhou.model import DataVersion
 
 ASKED: Final = "tianzhouTables"
-"""Header field of a request for a table with which slaves and members of ours ask for the fields below. Other requests
-are answered as Apache's brokers answer them."""
+"""Header field with which Tianzhou's slaves and members request the fields below.
+
+Other requests get the answers of Apache's brokers.
+"""
 SERVING: Final = "tableServing"
 """Header field of an answer with a table: `true` while the broker serves as master. Apache's brokers send none."""
 START: Final = "tableStart"
-"""Header field of an answer with a table: the time at which the broker started, in ms. It tells two starts apart."""
+"""Header field of an answer with a table: the time at which the broker started, in ms. It identifies the start."""
 COMPLETE: Final = "tableComplete"
 """Header field of an answer with a table: `true` while a member of a group is known to have all tables."""
 REBUILT: Final = "tableRebuilt"
 """Header field of an answer with a table: `true` while the broker serves tables that it rebuilt from its log, after a
-loss. A missing entry is then no deletion, and the asking broker keeps the entries that it has."""
+loss. A missing entry is then no deletion, and the asking broker retains its entries.
+"""
 TERM: Final = "dLegerTerm"
 """Header field of an answer with a table: the term of the broker in its DLedger group."""
 
@@ -36,7 +39,7 @@ class AnswerSource:
 
     Attributes:
         address: `host:port` of the broker.
-        start: its start; empty for a broker of Apache's.
+        start: its start; empty for an Apache broker.
         term: the term that this member of the group knows; -1 outside of a group.
     """
 
@@ -46,7 +49,7 @@ class AnswerSource:
 
 
 def refusal(fields: Mapping[str, str], term: int) -> str:
-    """Return why the tables of an answer must not be taken, empty when they may be.
+    """Return why the tables of an answer must be rejected, empty when they are accepted.
 
     Args:
         fields: header fields of the answer.
@@ -54,7 +57,7 @@ def refusal(fields: Mapping[str, str], term: int) -> str:
     """
     serving = fields.get(SERVING)
     if serving is None:
-        return ""  # Apache's brokers do not say it.
+        return ""  # Apache's brokers do not send the field.
     if serving != "true":
         return "it does not serve as master"
     theirs = fields.get(TERM)
@@ -64,10 +67,10 @@ def refusal(fields: Mapping[str, str], term: int) -> str:
 
 
 class SourceAnswers:
-    """The last answers of one source, by table, to compare the next ones with.
+    """The last answers of one source by table, for comparison with the next ones.
 
     Attributes:
-        changed: whether other entries were listed than before; reset by who notes them on the disk.
+        changed: whether the listed entries changed; the caller that writes them to the disk resets it.
     """
 
     def __init__(self) -> None:
@@ -78,11 +81,11 @@ class SourceAnswers:
 
     @property
     def is_known_to_serve(self) -> bool:
-        """Whether a source has answered that says that it serves as master."""
+        """Whether the present source has stated that it serves as master."""
         return self._source is not None and bool(self._source.start)
 
     def begin(self, source: AnswerSource) -> bool:
-        """Forget the answers when another source answers; return whether it is another one."""
+        """Drop the answers when another source answers; return whether the source changed."""
         if source == self._source:
             return False
         self._source = source
@@ -102,7 +105,7 @@ class SourceAnswers:
     def deleted(self, table: int, names: Iterable[str]) -> frozenset[str]:
         """Return the entries that this source listed in its last answer and lists no more.
 
-        Nothing is deleted by a broker of Apache's: it does not say whether it has started again in between.
+        An answer of an Apache broker deletes no entries, because it does not state whether the broker restarted.
 
         Args:
             table: request code of the table.
@@ -120,13 +123,13 @@ class SourceAnswers:
         return {"address": self._source.address, "start": self._source.start, "listed": listed}
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Take over what `to_json` returned in an earlier start, outside of a group."""
+        """Load the result of `to_json` from an earlier start, outside of a group."""
         if value.get("address") and value.get("start"):
             self._source = AnswerSource(str(value["address"]), str(value["start"]), -1)
             self._names = {int(table): frozenset(map(str, names)) for table, names in value["listed"].items()}
 
     def note(self, table: int, version: DataVersion, names: Iterable[str]) -> None:
-        """Note an answer that was taken."""
+        """Note an accepted answer."""
         self._versions[table] = version
         listed = frozenset(names)
         self.changed |= listed != self._names.get(table)

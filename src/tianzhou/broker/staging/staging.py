@@ -1,11 +1,11 @@
-"""Ledger of staged messages: attempts and their units, decisions, and how far batches are published.
+"""Ledger of staged messages: attempts and their units, decisions, and progress of publications.
 
 A task stages its messages as units of an attempt. The writer's coordinator decides once which attempts make up a
 batch; every broker that holds units of them publishes these and drops the others (docs/adr/0006). A batch is
 decided once, batches of a writer in ascending order, and an attempt that was refused can no longer be decided.
 
-Nothing here waits or stores. `tianzhou.broker.staging.staging_publisher` does what this ledger says, and the log is its
-memory: `restore` rebuilds the ledger from notes and units.
+This module does no I/O. `tianzhou.broker.staging.staging_publisher` carries out its decisions. `restore` rebuilds the
+ledger from the notes and units in the log.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tianzhou.limits import STAGED_UNITS, STAGED_WRITERS, Bounds
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, refusals_before
 
 MAX_REFUSED: Final = 1_000
-"""Maximum refused attempts of a writer remembered by name; older ones are known by when they began."""
+"""Maximum refused attempts of a writer remembered by name; older ones are recognized by their start."""
 
 
 class Unit(NamedTuple):
     """Place of a unit of staged messages.
 
     Attributes:
-        number: which of its attempt's units, from 0.
-        offset: in the queue of staged messages.
-        place: in the commit log.
+        number: number of the unit in its attempt, from 0.
+        offset: queue offset in the queue of staged messages.
+        place: physical offset in the commit log.
     """
 
     number: int
@@ -52,10 +52,10 @@ class Attempt:
     """Units that one attempt of a task has staged here.
 
     Attributes:
-        name: unique for ever.
+        name: unique name.
         batch: the batch it belongs to.
-        since_ms: when its first unit was stored.
-        units: by number.
+        since_ms: store time of its first unit, ms.
+        units: units by number.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Publication:
     """A decided batch that is being published.
 
     Attributes:
-        decision: which attempts.
-        place: of the note of the decision in the commit log; nothing of the batch is published before it.
+        decision: the decision with the attempts to publish.
+        place: physical offset of the decision's note; all messages of the batch are stored after it.
         units: units to publish here, in order.
         unit: index of the next unit.
         message: index of the next message in it.
-        found: unique keys of messages that an earlier process has published.
+        found: unique keys of messages that a previous process published.
     """
 
     decision: BatchDecision
@@ -90,17 +90,17 @@ class StagingWriter:
     """State of a writer.
 
     Attributes:
-        coordinator: the broker that decides for it.
+        coordinator: name of the broker that decides the writer's batches.
         touched_ms: time of the last event.
         attempts: undecided attempts, by name.
-        decision: the last one known here; without its attempts once no broker can need them any more.
-        decided_end: end of its note in the commit log; it is answered only after that is flushed.
-        published: last batch whose messages are all in their queues here.
-        everywhere: last batch with units at other brokers that is known to be published by all; of its coordinator.
+        decision: the last decision known here; its attempts are dropped once no broker needs them.
+        decided_end: end of the decision's note in the commit log; the decision is answered only after a flush up to it.
+        published: last batch whose messages are all published here.
+        everywhere: at the coordinator, the last batch with units at other brokers that all brokers have published.
         publication: the batch that is being published.
-        refused: attempts that can no longer be decided, and their batches, in the order they were refused.
-        refusals: how many were ever refused. An attempt begins its name with what this was when it began.
-        floor: attempts that began before this number of refusals are refused, too: their names are dropped.
+        refused: attempts that can no longer be decided and their batches, in the order of refusal.
+        refusals: number of all refusals. The name of an attempt begins with this number at the attempt's start.
+        floor: attempts that began before this number of refusals are refused too; their names are dropped.
     """
 
     coordinator: str
@@ -126,7 +126,7 @@ class StagingWriter:
 
 
 class UnitTreatment(Enum):
-    """How to treat a unit that arrives."""
+    """Treatment of a unit that arrives."""
 
     TAKE = auto()
     KNOWN = auto()
@@ -136,7 +136,7 @@ class UnitTreatment(Enum):
 
 @dataclass(slots=True)
 class StagedUnit:
-    """A unit as its record describes it, for `StagingLedger.restore`."""
+    """A unit with its writer, batch and attempt, as in its record."""
 
     writer: str
     batch: int
@@ -147,7 +147,7 @@ class StagedUnit:
 
 
 class StagingLedger:
-    """Writers, and what they have staged at this broker.
+    """Writers and their staged units at this broker.
 
     Args:
         broker_name: this broker's name, the key of its unit counts in decisions.
@@ -157,7 +157,7 @@ class StagingLedger:
 
     def __init__(self, broker_name: str = "", max_refused: int = MAX_REFUSED, *, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
-        self._units = 0  # not fewer than there are
+        self._units = 0  # an upper bound of the number of units
         self._broker_name = broker_name
         self._max_refused = max_refused
         self._writers: dict[str, StagingWriter] = {}
@@ -166,11 +166,11 @@ class StagingLedger:
         return len(self._writers)
 
     def get(self, writer: str) -> StagingWriter | None:
-        """State of a writer, None when it is unknown."""
+        """Return the state of a writer, None when it is unknown."""
         return self._writers.get(writer)
 
     def check_room(self, name: str, units: int = 0) -> None:
-        """Refuse a writer or units for which there is no room.
+        """Check that a writer and its units fit into the limits.
 
         Raises:
             LimitExceeded: there are too many.
@@ -186,7 +186,7 @@ class StagingLedger:
         self._units = sum(len(attempt.units) for attempt in attempts)
 
     def entry(self, writer: str, batch: int, attempt: str, number: int) -> UnitTreatment:
-        """How to treat a unit that arrives."""
+        """Return the treatment of a unit that arrives."""
         known = self._writers.get(writer)
         if known is None:
             return UnitTreatment.TAKE
@@ -206,7 +206,7 @@ class StagingLedger:
         writer.touched_ms = max(writer.touched_ms, found.stored_ms)
 
     def missing(self, decision: BatchDecision) -> list[str]:
-        """Attempts of a decision that lack units here."""
+        """Return the attempts of a decision that lack units here."""
         return [
             attempt.name
             for attempt in decision.attempts
@@ -214,15 +214,15 @@ class StagingLedger:
         ]
 
     def hole(self, writer: str, attempt: str, count: int) -> int | None:
-        """Number of the first missing unit of an attempt below `count`, None when none is missing."""
+        """Return the number of the first missing unit of an attempt below `count`, None when none is missing."""
         known = self._writers.get(writer)
         waiting = None if known is None else known.attempts.get(attempt)
         units = {} if waiting is None else waiting.units
-        # Ends at the first that is missing: `count` comes from a peer and may be any number.
+        # Stop at the first missing unit: `count` comes from a peer and may be any number.
         return next((number for number in range(count) if number not in units), None)
 
     def refused_of(self, decision: BatchDecision) -> list[str]:
-        """Attempts of a decision that can no longer be decided."""
+        """Return the attempts of a decision that can no longer be decided."""
         writer = self._writers.get(decision.writer)
         return [] if writer is None else [name for name in decision.names() if writer.refuses(name)]
 
@@ -280,7 +280,8 @@ class StagingLedger:
         if len(writer.refused) > self._max_refused:
             for name in list(writer.refused)[: -self._max_refused]:
                 del writer.refused[name]
-            # An attempt that begins now learns of all of them; those that are dropped began earlier.
+            # An attempt that begins now gets the present number of refusals; attempts with dropped names began with a
+            # smaller one.
             writer.floor = writer.refusals - len(writer.refused)
             writer.attempts = {
                 name: attempt
@@ -289,7 +290,10 @@ class StagingLedger:
             }
 
     def _shorten(self, writer: StagingWriter) -> None:
-        """Drop the attempts of a decision once all is published, by the other brokers too if this one coordinates."""
+        """Drop the attempts of a decision once its batch is published.
+
+        The coordinator drops them once all brokers have published the batch.
+        """
         decision = writer.decision
         if decision is None or writer.published < decision.batch:
             return
@@ -310,11 +314,11 @@ class StagingLedger:
     # rounds
 
     def publishing(self) -> list[str]:
-        """Writers with a batch that is not all published."""
+        """Return the writers with a batch that is not completely published."""
         return [name for name, writer in self._writers.items() if writer.publication is not None]
 
     def overdue(self, before_ms: int) -> list[AttemptList]:
-        """Attempts undecided since before a time, by writer and batch."""
+        """Return the attempts that are undecided since before a time, by writer and batch."""
         found: dict[tuple[str, int], AttemptList] = {}
         for name, writer in self._writers.items():
             for attempt in writer.attempts.values():
@@ -325,15 +329,15 @@ class StagingLedger:
         return list(found.values())
 
     def idle(self, before_ms: int) -> list[str]:
-        """Writers without an event since before a time that no other broker depends on."""
+        """Return the writers without an event since a time on which no other broker depends."""
         return [name for name in self._silent(before_ms) if not self._decides_for_others(name)]
 
     def unpropagated(self, before_ms: int) -> list[str]:
-        """Idle writers whose last decision other brokers may still have to learn from this one."""
+        """Return the idle writers whose last decision other brokers may still need from this one."""
         return [name for name in self._silent(before_ms) if self._decides_for_others(name)]
 
     def elsewhere(self, name: str) -> bool:
-        """Whether a writer's last batch has units at other brokers, and not all are known to have published them."""
+        """Whether a writer's last batch has units at other brokers that may not be published yet."""
         writer = self._writers.get(name)
         if writer is None or writer.decision is None or writer.everywhere >= writer.decided:
             return False
@@ -349,17 +353,17 @@ class StagingLedger:
             if writer.touched_ms < before_ms and not writer.attempts and writer.publication is None
         ]
 
-    # a new life
+    # restart
 
     def snapshot(self, next_offset: int) -> StagingSnapshot:
-        """Snapshot to rebuild the ledger from.
+        """Return a snapshot from which `restore` rebuilds the ledger.
 
         Args:
-            next_offset: of the queue of staged messages.
+            next_offset: end offset of the queue of staged messages.
         """
         states = []
         for name, writer in self._writers.items():
-            # What is being published is among the attempts until all of it is.
+            # A batch that is being published stays among the attempts until it is completely published.
             attempts = [
                 OpenAttempt(one.name, one.batch, one.since_ms, [part for unit in one.units.values() for part in unit])
                 for one in writer.attempts.values()
@@ -377,9 +381,9 @@ class StagingLedger:
         """Rebuild the ledger.
 
         Args:
-            snapshot: the last one.
-            notes: written since, in order.
-            units: from the snapshot's `next` on, in order.
+            snapshot: the last snapshot.
+            notes: notes written after it, in order.
+            units: units from the snapshot's `next` on, in order.
         """
         self._writers = {}
         places: dict[str, Decided] = {}
@@ -390,7 +394,7 @@ class StagingLedger:
             )  # fmt: skip
             if state.place >= 0 and state.decision is not None:
                 places[state.writer] = Decided(state.decision, self._broker_name, state.place)
-        # Units before these places are dropped: of an attempt, or of all of a writer.
+        # Units of an attempt, or of a whole writer, before these physical offsets are dropped.
         gone: dict[tuple[str, str], int] = {}
         for note in notes:
             self.apply(note)
@@ -426,7 +430,7 @@ class StagingLedger:
 
 
 def _publication(writer: StagingWriter, note: Decided) -> Publication:
-    """Publication of a decided batch from its beginning, with its units that are here."""
+    """Return the publication of a decided batch from its beginning, with its units at this broker."""
     units = [
         unit
         for attempt in note.decision.attempts
@@ -438,7 +442,7 @@ def _publication(writer: StagingWriter, note: Decided) -> Publication:
 
 
 def _attempts(states: Iterable[OpenAttempt]) -> dict[str, Attempt]:
-    """Attempts of a writer; a snapshot may hold several pieces of each."""
+    """Return the attempts of a writer, each joined from its pieces in a snapshot."""
     found: dict[str, Attempt] = {}
     for state in states:
         attempt = found.setdefault(state.name, Attempt(state.name, state.batch, state.since_ms))

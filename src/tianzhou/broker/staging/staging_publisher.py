@@ -1,8 +1,8 @@
-"""Publishes staged batches, and keeps the notes that make it once (docs/adr/0006).
+"""Publication of staged batches exactly once, by notes in the log (docs/adr/0006).
 
-The order on the disk is what it rests on: units before the decision, the decision before any message of the batch, and
-all of them before the note that they are there. Whatever ends the process in between, the next one finds the decision
-and publishes what is missing of it before it serves anybody.
+Exactly once depends on the order on the disk: units before the decision, the decision before any message of the batch,
+and all messages before the note that they are published. When the process ends in between, the next one finds the
+decision and publishes the missing messages before it serves requests.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from tianzhou.wire.undeliverable import SetAsideMessage, UndeliverableWalk
 
 TICK_S = 1.0
 SLICE = 256
-"""Messages published between two turns of the loop."""
+"""Maximum messages published in one turn of the event loop."""
 NOTES_TO_READ = 256
-"""Notes after which a snapshot is due; a start reads about that many."""
+"""Number of notes after which a snapshot is due; a start reads about as many notes."""
 UNITS_TO_READ = 1024
-"""Units, or a quarter of the open ones when that is more, after which a snapshot is due for the next start."""
+"""Number of units after which a snapshot is due; a quarter of the open units when that is more."""
 SNAPSHOT_RETRY_S = 60.0
-"""After a snapshot that could not be written; notes are written meanwhile."""
+"""Seconds to the next attempt after a snapshot could not be written; notes are written meanwhile."""
 SPREAD_S = 3_600.0
-"""Between two trials to have other brokers publish what a writer that is silent for days has written last."""
+"""Seconds between two attempts to have other brokers publish the last batch of a writer that was silent for days."""
 DAY_MS = 86_400_000
 
 _log = logging.getLogger(__name__)
 
 
 class StagingPublisher:
-    """The world around the ledger of staged messages.
+    """The I/O of the ledger of staged messages: log, tasks and requests to other brokers.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         client: reaches name servers and other brokers.
     """
 
@@ -84,13 +84,13 @@ class StagingPublisher:
 
     @property
     def broker_name(self) -> str:
-        """This broker, as decisions name it."""
+        """Name of this broker in decisions."""
         return self._tables.settings.broker_name
 
     # the start and the end
 
     async def load(self) -> None:
-        """Make the ledger from what the log holds and end what was begun; to be awaited before requests are served."""
+        """Rebuild the ledger from the log and publish decided batches; to be awaited before requests are served."""
         began = self._clock.monotonic()
         history = read_history(self._store)
         snapshot = still_there(self._store, history.snapshot or StagingSnapshot())
@@ -101,7 +101,7 @@ class StagingPublisher:
             try:
                 await self._publish(name)
             except (TianzhouError, OSError) as error:
-                # Reading goes on without: a full disk must not keep a broker from starting.
+                # The broker starts all the same: a full disk must not prevent a start.
                 _log.error("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
         if self._ledger:
             self._take_snapshot()
@@ -111,16 +111,16 @@ class StagingPublisher:
             )  # fmt: skip
 
     async def close(self) -> None:
-        """End what is under way; the next start goes on with it."""
+        """Cancel running publications; the next start resumes them."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # what requests want
+    # operations for request handlers
 
     def stage(self, unit: StagedUnit, record: NewRecord) -> PutResult:
-        """Store a unit; `unit` becomes known with its places.
+        """Store a unit, set its offsets in `unit`, and add it to the ledger.
 
         Raises:
             BrokerError: the store does not take it.
@@ -135,13 +135,13 @@ class StagingPublisher:
         return result
 
     async def decide(self, wanted: BatchDecision) -> BatchDecision:
-        """The decision about a batch: the one that stands, or else the one that is wanted from now on.
+        """Return the decision about a batch; when there is none, store the requested one.
 
         Returns:
-            The decision; of a later batch when the batch is history.
+            The decision; that of a later batch when the writer has already decided one.
 
         Raises:
-            BrokerError: it names attempts that were refused, or that are not all here.
+            BrokerError: the decision names attempts that were refused or lack units here.
         """
         while True:
             writer = await self._before(wanted)
@@ -164,18 +164,18 @@ class StagingPublisher:
         return writer.decision
 
     async def publish(self, decision: BatchDecision, patience_s: float, *, everywhere: bool = False) -> bool:
-        """Publish what is here of a decided batch.
+        """Publish the units of a decided batch that are at this broker.
 
         Args:
-            decision: what the coordinator has decided.
-            patience_s: how long to wait for it.
-            everywhere: all other brokers have published it.
+            decision: the coordinator's decision.
+            patience_s: maximum seconds to wait for the publication.
+            everywhere: whether all other brokers have published the batch.
 
         Returns:
-            Whether all of it is in its queues.
+            Whether all its messages are in their queues.
 
         Raises:
-            BrokerError: units of it are not here, or the store takes nothing.
+            BrokerError: the batch lacks units here, or the store rejects the records.
         """
         writer = await self._before(decision)
         if everywhere:
@@ -197,7 +197,7 @@ class StagingPublisher:
         return bool(done)
 
     async def settle(self, attempts: AttemptList) -> BatchDecision | None:
-        """Decision about a batch whose attempts a writer aborts; None means that they are refused now.
+        """Return the decision about a batch whose attempts a writer aborts; without one, refuse them and return None.
 
         Raises:
             BrokerError: the store takes nothing.
@@ -230,7 +230,7 @@ class StagingPublisher:
             )
 
     async def _before(self, decision: BatchDecision) -> StagingWriter | None:
-        """The writer, when nothing of an earlier batch is under way any more."""
+        """Return the writer once no earlier batch of it is being published."""
         writer = self._ledger.get(decision.writer)
         while writer is not None and writer.publication is not None:
             if writer.publication.decision.batch >= decision.batch:
@@ -240,10 +240,10 @@ class StagingPublisher:
         return writer
 
     async def _publish_elsewhere(self, writer: StagingWriter) -> None:
-        """Have the last decision carried out by all other brokers: what comes after it makes it history.
+        """Have all other brokers publish the last batch, because the next decision replaces this one.
 
         Raises:
-            BrokerError: one of them does not answer, or cannot.
+            BrokerError: a broker does not answer or cannot publish.
         """
         decision = writer.decision
         assert decision is not None
@@ -269,7 +269,7 @@ class StagingPublisher:
         try:
             self._note(note)
         except BrokerError as error:
-            # Only a restart would miss it, and ask them once more.
+            # The note only spares the next start a request to the other brokers.
             _log.warning(
                 "staging: that batch %d of writer %s is published everywhere is not written down: %s",
                 decision.batch,
@@ -309,7 +309,7 @@ class StagingPublisher:
             _log.warning("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
 
     async def _publish(self, name: str) -> None:
-        """Publish a writer's batch from where it got to."""
+        """Publish the rest of a writer's batch."""
         writer = self._ledger.get(name)
         if writer is None or writer.publication is None:
             return
@@ -333,7 +333,7 @@ class StagingPublisher:
         self._note(Published(name, publication.decision.batch))
 
     def _messages(self, unit: Record) -> Sequence[StagedMessage]:
-        """Return the messages of a unit; none of one that cannot be read, which is set aside as a whole."""
+        """Return the messages of a unit; set an unreadable unit aside as a whole and return no messages."""
         try:
             return decode_unit(unit.body)
         except ProtocolError as error:
@@ -356,7 +356,8 @@ class StagingPublisher:
         for message in messages[publication.message : publication.message + SLICE]:
             topic = self._tables.topics.get(message.topic)
             if topic is None:
-                # It was there when the message was taken; what is decided is not lost with it.
+                # The topic existed when the message was staged. Create it again, because a decided message must not be
+                # lost.
                 queues = max(message.queue_id + 1, self._tables.settings.default_topic_queue_nums)
                 topic = self._tables.topics.ensure(message.topic, queues, self._clock.now_ms(), bounded=False)
             record = records.visible(message, unit, tail, self._tables.delays.capped, multi_tag_flag(topic))
@@ -365,7 +366,7 @@ class StagingPublisher:
             publication.message += 1
 
     def _make_visible(self, record: NewRecord, unit: Record) -> None:
-        """Store a message of a decided batch, or set it aside: the rest of the batch and the next ones wait for it."""
+        """Store a message of a decided batch, or set it aside, because the next messages and batches wait for it."""
         result = self._store.append(record)
         if result.status in REPEATS:
             reason = remark_of(result)
@@ -380,10 +381,10 @@ class StagingPublisher:
     # notes
 
     def _note(self, note: Note) -> None:
-        """Write a note and let it hold.
+        """Append a note to the log and apply it to the ledger.
 
         Raises:
-            BrokerError: the store does not take it; nothing has changed then.
+            BrokerError: the store does not take the note; the ledger is unchanged.
         """
         if self._notes >= NOTES_TO_READ or (len(self._ledger) and not self._snapshot_is_near()):
             self._take_snapshot()
@@ -414,7 +415,7 @@ class StagingPublisher:
         most = min(records.PART_BYTES, settings.max_message_size, segment // 2)
         parts = records.snapshot_records(snapshot, self._clock.now_ms(), *self._host, most)
         try:
-            # One that begins at the end of a segment is written again: that segment is deleted some day.
+            # Write a snapshot that spans two segments again, because the first segment is deleted earlier.
             for _ in range(2):
                 places = [self._append(part).physical_offset for part in parts]
                 if places[0] // segment == places[-1] // segment:
@@ -435,14 +436,14 @@ class StagingPublisher:
     # rounds
 
     async def run(self) -> None:
-        """Go on with what failed, and ask about what nobody decides, until cancelled."""
+        """Retry failed publications and ask coordinators about overdue attempts, until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
             with self._supervisor.trial("staging"):
                 await self.round()
 
     async def round(self) -> None:
-        """One round."""
+        """Run one round of retries, questions to coordinators and snapshots."""
         if not len(self._ledger):
             return
         for name in self._ledger.publishing():
@@ -458,7 +459,7 @@ class StagingPublisher:
             self._take_snapshot()
 
     async def _propagate(self, before_ms: int) -> None:
-        """Have published elsewhere what this broker alone may know to be decided, before it forgets that."""
+        """Have other brokers publish decided batches of silent writers before this broker forgets the decisions."""
         now = self._clock.monotonic()
         if now < self._spread_after:
             return
@@ -471,7 +472,7 @@ class StagingPublisher:
                 _log.warning("staging: writer %s is silent, but not forgotten yet: %s", name, error)
 
     async def _ask(self, overdue: AttemptList) -> None:
-        """Do with attempts that have waited for too long what the coordinator says."""
+        """Ask the coordinator about overdue attempts, then publish or discard them."""
         try:
             ours = overdue.coordinator == self.broker_name
             decision = await (self.settle(overdue) if ours else self._peers.settle(overdue))

@@ -1,4 +1,4 @@
-"""What staging leaves in the log: units, notes about them, and the messages they become (docs/adr/0006)."""
+"""Records of staging in the log: units, notes about them, and published messages (docs/adr/0006)."""
 
 from __future__ import annotations
 
@@ -33,19 +33,22 @@ from tianzhou.wire.properties import MAX_BYTES, decode_properties, encode_proper
 from tianzhou.wire.staging import StagedMessage
 
 QUEUE: Final = 0
-"""Units and notes are in one queue each."""
+"""Id of the only queue of units, and of notes."""
 PART_BYTES: Final = 1 << 20
-"""A snapshot that is longer takes several records, one behind the other; what is known of a writer may, too."""
+"""Maximum bytes of a record of a snapshot.
+
+A longer snapshot, or a longer state of one writer, takes several consecutive records.
+"""
 _FRAME: Final = 512
-"""Bytes of a part besides its writers."""
+"""Bytes of a snapshot's record without the writers."""
 _UNIT: Final = 64
-"""Bytes of a unit in a snapshot at most: three numbers."""
+"""Maximum bytes of a unit in a snapshot, which are three numbers."""
 
 MOST_NAME: Final = 200
-"""Longest name of a writer or an attempt."""
+"""Maximum characters of the name of a writer or an attempt."""
 MOST_BROKER_NAME: Final = 255
 MOST_UNITS: Final = 1_000_000
-"""Units of one attempt at one broker: a terabyte."""
+"""Maximum units of one attempt at one broker, which hold about a terabyte."""
 MOST_BROKERS: Final = 1_000
 MOST_BATCH: Final = (1 << 63) - 1
 
@@ -57,16 +60,16 @@ COORDINATOR: Final = "STAGED_COORDINATOR"
 
 _TIMERS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", names.START_DELIVER_TIME)
 _ROOM: Final = 300
-"""Bytes of properties that a broker may add: its own three, and with a delay where the message goes."""
+"""Bytes of properties that a broker may add: its own three, and the target topic and queue of a delayed message."""
 
 
 def unit_record(unit: StagedUnit, body: bytes, *, born: tuple[int, bytes, int]) -> NewRecord:
-    """The record of a unit.
+    """Return the record of a unit.
 
     Args:
-        unit: what it is part of; its places are not known yet.
+        unit: the unit; its offsets are not set yet.
         body: the messages, see `tianzhou.wire.staging`.
-        born: the task's time, address and port, which its messages take over.
+        born: the task's time, address and port, which its messages get.
     """
     properties = {
         WRITER: unit.writer,
@@ -88,13 +91,13 @@ def unit_record(unit: StagedUnit, body: bytes, *, born: tuple[int, bytes, int]) 
 
 
 def unit_of(properties: Octets, offset: int, place: int, stored_ms: int) -> StagedUnit | None:
-    """What a record of the staged topic says; None when it is no unit.
+    """Return the unit that a record of the staged topic describes; None when it is no unit.
 
     Args:
-        properties: of the record.
+        properties: the record's properties.
         offset: its queue offset.
-        place: its place in the commit log.
-        stored_ms: when it was stored.
+        place: its physical offset in the commit log.
+        stored_ms: store time, ms.
     """
     pairs = decode_properties(properties)
     batch, number = pairs.get(BATCH, ""), pairs.get(NUMBER, "")
@@ -115,7 +118,7 @@ def unit_of(properties: Octets, offset: int, place: int, stored_ms: int) -> Stag
 
 @dataclass(slots=True)
 class _Line:
-    """A note as it is written."""
+    """JSON form of a note."""
 
     kind: str
     broker_name: str = ""
@@ -162,7 +165,7 @@ _LINE: Final = Bean(
 
 
 def note_record(note: Note, now_ms: int, host: bytes, port: int) -> NewRecord:
-    """The record of a note."""
+    """Return the record of a note."""
     if isinstance(note, Decided):
         line = _Line("decided", note.broker_name, decision=note.decision)
     elif isinstance(note, Published):
@@ -179,14 +182,14 @@ def note_record(note: Note, now_ms: int, host: bytes, port: int) -> NewRecord:
 def snapshot_records(
     snapshot: StagingSnapshot, now_ms: int, host: bytes, port: int, most: int = PART_BYTES
 ) -> list[NewRecord]:
-    """The records of a snapshot, to be stored one directly behind the other.
+    """Return the records of a snapshot, which must be stored consecutively.
 
     Args:
-        snapshot: what is known.
+        snapshot: the ledger's state.
         now_ms: the time.
         host: of this broker.
         port: of this broker.
-        most: longest body of one record, bytes.
+        most: maximum bytes of a record's body.
     """
     chunks: list[list[WriterState]] = [[]]
     room = most - _FRAME
@@ -210,7 +213,7 @@ def snapshot_records(
 
 
 def _pieces(state: WriterState, most: int) -> Iterator[WriterState]:
-    """Pieces of a writer's state, each with a part of its lists and of limited size; `_merged` joins them."""
+    """Yield pieces of a writer's state of limited size, each with a part of its lists; `_merged` joins them."""
     if len(_STATE.dumps(state)) <= most:
         yield state
         return
@@ -234,7 +237,7 @@ def _pieces(state: WriterState, most: int) -> Iterator[WriterState]:
 
 
 def _open_pieces(attempt: OpenAttempt, most: int) -> Iterator[OpenAttempt]:
-    """Pieces of an attempt, each with some of its units and of limited size."""
+    """Yield pieces of an attempt of limited size, each with some of its units."""
     room = max(most - len(_OPEN.dumps(replace(attempt, units=[]))), 0)
     step = 3 * max(room // _UNIT, 1)
     for begin in range(0, max(len(attempt.units), 1), step):
@@ -242,7 +245,7 @@ def _open_pieces(attempt: OpenAttempt, most: int) -> Iterator[OpenAttempt]:
 
 
 def _runs(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of runs of items within a size; an item above it is a run of its own."""
+    """Yield begin and end of runs of items whose total size is within `most`; a larger item is a run of its own."""
     begin = total = 0
     for index, size in enumerate(sizes):
         if index > begin and total + size > most:
@@ -253,7 +256,7 @@ def _runs(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 
 
 def _merged(pieces: Iterable[WriterState]) -> list[WriterState]:
-    """The writers, of whom a snapshot may hold several pieces."""
+    """Return the writers, joined from the pieces of a snapshot."""
     found: dict[str, WriterState] = {}
     for piece in pieces:
         state = found.setdefault(piece.writer, piece)
@@ -280,7 +283,7 @@ def _record(line: _Line, now_ms: int, host: bytes, port: int) -> NewRecord:
 
 
 class StagingHistory:
-    """Notes from the newest back to the snapshot before them."""
+    """Notes read backwards, from the newest to the last snapshot."""
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
@@ -290,18 +293,18 @@ class StagingHistory:
 
     @property
     def notes(self) -> list[Note]:
-        """The notes since the snapshot, in their order."""
+        """The notes since the snapshot, oldest first."""
         return self._notes[::-1]
 
     def add(self, record: Record) -> bool:
-        """Add the record before the last one added; whether more are needed.
+        """Add the record that precedes the last one added; return whether more are needed.
 
         Raises:
             ProtocolError: it is no note.
         """
         line = _LINE.loads(record.body)
         if line.kind != "snapshot":
-            # A snapshot that the broker died in the midst of says nothing.
+            # Ignore an incomplete snapshot: the broker stopped before it wrote all its records.
             self._awaited, self._states = -1, []
             note = _note_of(line, record)
             if note is None:
@@ -341,7 +344,7 @@ def _note_of(line: _Line, record: Record) -> Note | None:
 
 
 def unfit(request: BatchDecision | AttemptList) -> str | None:
-    """Why a request's body is invalid, None when it is valid.
+    """Return why a request's body is invalid, None when it is valid.
 
     Args:
         request: the body.
@@ -372,10 +375,10 @@ def unfit(request: BatchDecision | AttemptList) -> str | None:
 
 
 def unfit_name(what: str, name: str) -> str | None:
-    """Why a name is invalid, None when it is valid.
+    """Return why a name is invalid, None when it is valid.
 
     Args:
-        what: whose name; brokers may have longer ones than writers and attempts.
+        what: kind of the named thing; names of brokers may be longer than those of writers and attempts.
         name: the name.
     """
     most = MOST_BROKER_NAME if what in ("coordinator", "broker") else MOST_NAME
@@ -388,11 +391,11 @@ def unfit_name(what: str, name: str) -> str | None:
 
 
 def problem(message: StagedMessage, max_body: int) -> str | None:
-    """Why a message cannot be published, None when it can: afterwards is too late to say so.
+    """Return why a message cannot be published, None when it can; it is called before the message is staged.
 
     Args:
         message: the message.
-        max_body: longest body the store takes, bytes.
+        max_body: maximum bytes of a body in the store.
     """
     properties = decode_properties(message.properties)
     if not message.body:
@@ -427,15 +430,15 @@ def problem(message: StagedMessage, max_body: int) -> str | None:
 def visible(
     message: StagedMessage, unit: Record, tail: bytes, capped: Callable[[int], int], sys_flag: int
 ) -> NewRecord:
-    """The message as consumers get it.
+    """Return the record that consumers get for a staged message.
 
     Args:
         message: the staged message.
-        unit: the record it is in; its place is kept where a committed half message's is, by which a restart knows
-            which messages have been published.
-        tail: properties the broker adds to every message.
-        capped: fits a delay level to the levels there are.
-        sys_flag: bits that messages of the topic have.
+        unit: the record with the message. Its physical offset goes into the field of the prepared transaction offset,
+            by which a restart finds the published messages.
+        tail: properties that the broker adds to every message.
+        capped: function that caps a delay level to the existing levels.
+        sys_flag: system flag bits of the topic's messages.
     """
     text = message.properties
     if not text.endswith(b"\x02"):
@@ -466,7 +469,7 @@ def visible(
 
 
 def published_keys(records: Iterable[Record], places: set[int]) -> Iterator[str]:
-    """Unique keys of the records that were made of units at these places."""
+    """Yield the unique keys of records that were published from units at these physical offsets."""
     for record in records:
         if record.prepared_transaction_offset in places and record.topic != names.STAGED_TOPIC:
             yield decode_properties(record.properties).get(names.UNIQ_KEY, "")

@@ -1,6 +1,6 @@
-"""Counts by kind of message, beside the figures of tools: what waits elsewhere first, and what is nobody's send.
+"""Counts by kind of message: messages that wait in another topic first, and messages that no producer sent.
 
-Only messages that take the slow path anyhow are counted here, so that ordinary ones pay nothing.
+Only messages on a slow path are counted here, so ordinary messages have no extra cost.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from tianzhou.metrics.families import Histogram
 DELAY, TRANSACTION = "delay", "transaction"
 COMMITTED, ROLLED_BACK = "commit", "rollback"
 FINISH_BOUNDS_MS: Final = (5_000.0, 60_000.0, 600_000.0, 3_600_000.0, 43_200_000.0, 86_400_000.0)
-"""Bounds of how long transactions take."""
+"""Bounds of the histogram of transaction durations, ms."""
 SIZE_BOUNDS: Final = (1_024.0, 4_096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0)
 
 
 class MessageKinds:
-    """Counts beside those of puts.
+    """Counts of messages by kind, in addition to those of puts.
 
     Attributes:
-        waiting: messages and bytes that producers sent to a topic and that were stored elsewhere first, by topic and
-            kind.
-        own: messages and bytes that the broker itself put to a topic: they are in its puts and none of a producer's.
+        waiting: messages and bytes sent to a topic and stored in another topic first, by topic and kind.
+        own: messages and bytes that the broker itself put to a topic; the topic's puts include them.
         dead: messages that became dead letters, by topic and group.
-        ended: how long half messages waited for their end, ms, by topic and end.
+        ended: ms that half messages waited for their outcome, by topic and outcome.
     """
 
     def __init__(self) -> None:
@@ -46,21 +45,21 @@ class MessageKinds:
         self.dead[topic, group] = self.dead.get((topic, group), 0) + 1
 
     def add_end(self, topic: str, end: str, ms: int) -> None:
-        """Count the end of a half message."""
+        """Count the outcome of a half message."""
         found = self.ended.get((topic, end))
         if found is None:
             found = self.ended[topic, end] = Histogram(FINISH_BOUNDS_MS)
         found.note(max(ms, 0))
 
     def forget_topic(self, topic: str) -> None:
-        """Drop what is counted of a deleted topic."""
+        """Drop the counts of a deleted topic."""
         self.own.pop(topic, None)
         for table in (self.waiting, self.dead, self.ended):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]
 
     def forget_group(self, group: str) -> None:
-        """Drop what is counted of a deleted group."""
+        """Drop the counts of a deleted group."""
         for key in [key for key in self.dead if key[1] == group]:
             del self.dead[key]
 

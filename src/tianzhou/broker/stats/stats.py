@@ -1,7 +1,7 @@
 """Counters of messages and bytes, and the rates tools show (broker.md §20).
 
-Counters are plain attributes, raised where the message is; rates are computed on request, or every ten
-seconds. `BrokerStats.items` lists the figures of request 315.
+Handlers increment plain attributes. Rates are computed on request, or every ten seconds. `BrokerStats.items` lists the
+figures of request 315.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIGURES_PER_TURN = 200
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 """Group under which reads of delayed messages are counted."""
 LOOKING_GROUPS = frozenset({"TOOLS_CONSUMER", "__MONITOR_CONSUMER"})
-"""Groups with which tools and consoles read messages to show them. Nobody consumes a message by such a read."""
+"""Groups with which tools and consoles read messages to show them. Such a read does not consume a message."""
 CONNECT, IDLE, EXCEPTION, CLOSE = "CONNECT", "IDLE", "EXCEPTION", "CLOSE"
 """Keys of CHANNEL_ACTIVITY."""
 _OF_THE_BROKER = frozenset({"CHANNEL_ACTIVITY", "CONSUMER_REGISTER_TIME", "PRODUCER_REGISTER_TIME"})
@@ -37,10 +37,10 @@ _DROPPED_WHEN_IDLE = frozenset(
 )  # fmt: skip
 
 LONGEST_KEY = 1_024
-"""Maximum characters of a figure's key; longer texts of peers name no topic and group."""
+"""Maximum characters of a figure's key; a longer text from a peer names no topic and group."""
 
 Item = tuple[str, str, int, int]
-"""Name and key of a figure, its value, and how often it was raised."""
+"""Name and key of a figure, its value, and the number of increments."""
 
 
 class PutTraffic:
@@ -49,8 +49,8 @@ class PutTraffic:
     Attributes:
         counts: messages.
         sizes: bytes of their records.
-        waits: milliseconds their senders waited for the disk.
-        surplus: messages minus calls, because of batches.
+        waits: milliseconds that senders waited for the disk.
+        surplus: messages minus calls; above 0 because of batches.
     """
 
     __slots__ = ("counts", "idle_time", "sizes", "surplus", "waits")
@@ -88,11 +88,11 @@ class PutTraffic:
 
 
 class GetTraffic:
-    """Messages a group got from a topic.
+    """Messages that a group pulled from a topic.
 
     Attributes:
-        counts: messages, bytes of their records, and pulls that brought them.
-        from_disk: messages and bytes of them that were not in memory.
+        counts: messages, bytes of their records, and pulls that returned them.
+        from_disk: messages that were not in memory, and their bytes.
         queues: queue to messages, bytes, calls and milliseconds.
     """
 
@@ -116,22 +116,22 @@ class GetTraffic:
 
     @property
     def calls(self) -> int:
-        """Number of pulls that brought them."""
+        """Number of pulls that returned messages."""
         return self.counts[2]
 
     def of_queue(self, queue_id: int) -> list[int]:
-        """The figures of a queue."""
+        """Return the mutable figures of a queue."""
         found = self.queues.get(queue_id)
         if found is None:
             found = self.queues[queue_id] = [0, 0, 0, 0]
         return found
 
     def add(self, queue_id: int, count: int, size: int) -> None:
-        """Count a pull that brought messages.
+        """Count a pull that returned messages.
 
         Args:
             queue_id: number of the queue.
-            count: how many messages.
+            count: number of messages.
             size: bytes of their records.
         """
         for counts in (self.counts, self.of_queue(queue_id)):
@@ -140,7 +140,7 @@ class GetTraffic:
             counts[2] += 1
 
     def add_cold(self, queue_id: int, count: int, size: int, waited_ms: int) -> None:
-        """Count that the pull just added waited for the disk."""
+        """Count the disk reads and the wait of the pull that was just added."""
         self.from_disk = (self.from_disk[0] + count, self.from_disk[1] + size)
         self.queues[queue_id][3] += waited_ms
 
@@ -149,25 +149,25 @@ class BrokerStats:
     """All counters of a broker.
 
     Args:
-        now_ms: when it starts.
-        cluster: key of the figures that are the broker's as a whole.
+        now_ms: start time.
+        cluster: key of the figures of the whole broker.
 
     Attributes:
         puts: by topic.
         gets: by topic and group.
-        found: pulls that brought messages.
-        missed: pulls that brought none.
+        found: pulls that returned messages.
+        missed: pulls that returned none.
         failed: puts that stored nothing.
-        put_latency: how long puts took.
+        put_latency: durations of puts.
         kinds: counts of messages that take the slow path.
         longest_get_ms: the longest time a pull waited for the disk.
-        behind: by topic, group and queue, how many bytes of the log lie behind what was read last; kept on demand only.
-        bounds: how many figures there may be besides those of topics.
+        behind: bytes of the log after the last record read, by topic, group and queue; counted on demand only.
+        bounds: limit of figures other than those of topics.
         is_system: whether a topic is the system's own.
         by_queue: whether request 315 has figures of single queues.
-        by_level: whether what is delivered late counts (`enableScheduleMessageStats`).
-        forgets: whether figures of a deleted topic or group go with it (`autoDeleteUnusedStats`).
-        idle_ms: figures of topics and groups that stood still for longer are dropped; None for never.
+        by_level: whether delivered delayed messages count (`enableScheduleMessageStats`).
+        forgets: whether figures of a deleted topic or group are dropped (`autoDeleteUnusedStats`).
+        idle_ms: ms without a change after which figures of topics and groups are dropped; None for never.
     """
 
     def __init__(self, now_ms: int, cluster: str = "DefaultCluster") -> None:
@@ -189,10 +189,10 @@ class BrokerStats:
         self.bounds = Bounds()
         self._others = GetTraffic()
         self.is_system: Callable[[str], bool] = lambda name: False
-        # Puts of the broker's own that are none of a producer's: what consumers send back.
+        # Puts by the broker itself: copies of messages that consumers sent back.
         self._own_puts = self._own_user_puts = 0
         self._own_gets = 0
-        # Of topics and groups that are no more: totals never fall.
+        # Counts of deleted topics and groups, because totals must not fall.
         self._gone_puts = self._gone_bytes = self._gone_user_puts = 0
         self._gone_gets = self._gone_user_gets = 0
         self._counters: dict[tuple[str, str], list[int]] = {}
@@ -209,14 +209,14 @@ class BrokerStats:
     # counting
 
     def put(self, topic: str) -> PutTraffic:
-        """The counter of messages put to a topic."""
+        """Return the counter of messages put to a topic."""
         found = self.puts.get(topic)
         if found is None:
             found = self.puts[topic] = PutTraffic()
         return found
 
     def got(self, topic: str, group: str) -> GetTraffic:
-        """The counter of messages a group got from a topic."""
+        """Return the counter of messages that a group pulled from a topic."""
         found = self.gets.get((topic, group))
         if found is None:
             if not self.bounds.allows(FIGURES, len(self.gets) + len(self._counters) + 1):
@@ -230,13 +230,13 @@ class BrokerStats:
         """Count a message that a group sent back and whose copy was stored.
 
         Args:
-            topic: where it was consumed.
-            group: who consumed it.
+            topic: topic in which it was consumed.
+            group: the consumer group.
             stored_in: topic of the copy.
             queue_id: queue of the copy.
             size: bytes of the copy.
-            dead: the copy is a dead letter.
-            owner: who is to pay, where a request says so.
+            dead: whether the copy is a dead letter.
+            owner: account to bill, when a request names one.
         """
         self.count("SNDBCK_PUT_NUMS", f"{topic}@{group}")
         if dead:
@@ -256,7 +256,7 @@ class BrokerStats:
             self._own_gets += 1
 
     def count(self, name: str, key: str, value: int = 1) -> None:
-        """Raise a figure that is counted on its own."""
+        """Increment a figure that has a counter of its own."""
         counter = self._counters.get((name, key))
         if counter is None:
             if len(key) > LONGEST_KEY or not self.bounds.allows(FIGURES, len(self.gets) + len(self._counters) + 1):
@@ -283,13 +283,13 @@ class BrokerStats:
 
     @property
     def user_put_count(self) -> int:
-        """Messages users put since the start: not to the system's topics, and not what consumers sent back."""
+        """Messages that users put since the start, without system topics and messages sent back."""
         put = sum(traffic.count for topic, traffic in self.puts.items() if not self.is_system(topic))
         return put + self._gone_user_puts - self._own_user_puts
 
     @property
     def user_get_count(self) -> int:
-        """Messages consumed since the start: not from the system's topics, and not by tools that only show them."""
+        """Messages consumed since the start, without system topics and reads of tools that only show messages."""
         got = sum(traffic.count for key, traffic in self.gets.items() if self._consumes(*key))
         return got + self._gone_user_gets
 
@@ -297,7 +297,7 @@ class BrokerStats:
         return group not in LOOKING_GROUPS and not self.is_system(topic)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the figures of a deleted topic, unless they are to stay; totals keep them."""
+        """Drop the figures of a deleted topic if `forgets`; totals still include them."""
         if not self.forgets:
             return
         self.kinds.forget_topic(topic)
@@ -310,7 +310,7 @@ class BrokerStats:
         self._forget(topic)
 
     def forget_group(self, group: str) -> None:
-        """Drop the figures of a deleted group, unless they are to stay; totals keep them."""
+        """Drop the figures of a deleted group if `forgets`; totals still include them."""
         if not self.forgets:
             return
         self.kinds.forget_group(group)
@@ -334,10 +334,10 @@ class BrokerStats:
     # figures by name and key
 
     def items(self, moving_ms: int | None = None) -> Iterator[Item]:
-        """Every figure there is, as of now.
+        """Yield every figure with its present value.
 
         Args:
-            moving_ms: the time; those are left out that have stood still for so long that a sample changes nothing.
+            moving_ms: the time; skip figures that are unchanged for so long that a sample has no effect. None for all.
         """
         for topic, put in list(self.puts.items()):
             if moving_ms is not None and self._may_skip_sample(
@@ -386,7 +386,7 @@ class BrokerStats:
 
     def _whole(self) -> Iterator[Item]:
         cluster = self.cluster
-        # How often is not counted here, as with Apache's broker.
+        # The number of increments is 0, as in Apache's broker.
         yield "BROKER_PUT_NUMS", cluster, self.put_count - self._own_puts, 0
         yield "BROKER_GET_NUMS", cluster, self.get_count, 0
         yield "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, self.user_put_count, 0
@@ -397,7 +397,7 @@ class BrokerStats:
             yield "BROKER_GET_FROM_DISK_SIZE", cluster, sum(size for _, size in cold), 0
 
     def view(self, name: str, key: str) -> StatsBody | None:
-        """A figure over the last minute, hour and day; None when nothing was counted for it yet."""
+        """Return a figure over the last minute, hour and day; None when it was never counted."""
         windows = self._windows.get((name, key))
         if windows is not None:
             return windows.figures(self._samples[-1][0])
@@ -407,16 +407,16 @@ class BrokerStats:
     # time
 
     def sample(self, now_ms: int, day: int | None = None) -> None:
-        """As `sampling`, all of it at once."""
+        """Run `sampling` without yielding."""
         for _ in self.sampling(now_ms, day):
             pass
 
     def sampling(self, now_ms: int, day: int | None = None) -> Iterator[None]:
-        """Note the counters, in pieces between which others can be served; begun about every ten seconds.
+        """Sample the counters, about every ten seconds; yield to let other requests run.
 
         Args:
             now_ms: the time.
-            day: number of the calendar day it is; a new one makes the present counts those of this morning.
+            day: number of the calendar day; on a new day the present counts become this morning's.
         """
         if now_ms - self._samples[-1][0] < _SAMPLE_MS * 9 // 10:
             return
@@ -451,23 +451,23 @@ class BrokerStats:
 
     @property
     def mornings(self) -> tuple[int, int, int, int]:
-        """Messages put until yesterday's and until this morning, and the same of messages got."""
+        """Messages put until yesterday's and this morning, and messages pulled until both."""
         return self._mornings
 
     def put_rate(self, topic: str, now_ms: int) -> float:
-        """Messages put to a topic per second over the last minute."""
+        """Return the messages put to a topic per second over the last minute."""
         now = self.puts.get(topic)
         at, puts, _ = self._by_key[0]
         return 0.0 if now is None else _rate(now.count - puts.get(topic, 0), now_ms - at)
 
     def get_rate(self, topic: str, group: str, now_ms: int) -> float:
-        """Messages a group got from a topic per second over the last minute."""
+        """Return the messages that a group pulled from a topic per second over the last minute."""
         now = self.gets.get((topic, group))
         at, _, gets = self._by_key[0]
         return 0.0 if now is None else _rate(now.count - gets.get((topic, group), 0), now_ms - at)
 
     def rates(self, now_ms: int) -> dict[str, tuple[float, ...]]:
-        """Per second over 10, 60 and 600 seconds: `put`, `found`, `missed`, `transferred`."""
+        """Return `put`, `found`, `missed` and `transferred` per second over 10, 60 and 600 seconds."""
         values = self._values()
         result: dict[str, list[float]] = {"put": [], "found": [], "missed": [], "transferred": []}
         for window in WINDOWS_S:

@@ -1,7 +1,7 @@
 """SQL92 expressions of consumer groups, which outlive their members (broker.md §11.3).
 
-They outlive the members because bits in queue units refer to them: a group that comes back within a day finds that
-the bits of what was stored meanwhile still say what it wants.
+Bits in queue units refer to the expressions. A group that returns within a day can use the bits of messages that were
+stored while it had no members.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ TAG_TYPES: Final = (None, "", "TAG")
 """Expression types of subscriptions that have no entry here."""
 RECENTLY_DEAD_MS: Final = 30_000
 MOST_COMPLAINTS: Final = 10_000
-"""Maximum wrong expressions remembered so that each is logged once."""
+"""Maximum invalid expressions remembered so that each is logged once."""
 
 
 @dataclass(slots=True)
 class ConsumerFilter:
-    """What a group wants of a topic.
+    """SQL92 expression of a group for a topic.
 
     Attributes:
         topic: the topic.
         group: the group.
-        expression: as the group wrote it.
-        version: when the subscription was made, by the client's clock in ms.
-        born_ms: since when records stored here are judged by it.
-        dead_ms: when its last member left; 0 while there is one.
+        expression: text of the expression.
+        version: time of the subscription by the client's clock, ms.
+        born_ms: time from which on stored records have bits for this expression.
+        dead_ms: time at which the group's last member left; 0 while there is one.
         bloom: its bits in queue units.
-        compiled: what it means.
+        compiled: the compiled expression.
     """
 
     topic: str
@@ -55,12 +55,13 @@ class ConsumerFilter:
 
 
 class ConsumerFilters:
-    """All of them, by topic and group.
+    """Table of SQL92 expressions by topic and group.
 
     Args:
-        bloom: gives each its bits.
-        now_ms: wall-clock time, from which entries loaded from the disk count as left.
-        bounds: how many there may be, and how long all of them together.
+        bloom: Bloom filter that assigns the bits.
+        now_ms: wall-clock time of the start. Groups loaded from the disk count as without members from about this time
+            on.
+        bounds: limits of the number and the total length of expressions.
     """
 
     def __init__(self, bloom: BloomFilter, now_ms: int, bounds: Bounds | None = None) -> None:
@@ -73,17 +74,17 @@ class ConsumerFilters:
         self._complained: dict[tuple[str, str], int] = {}
 
     def find(self, topic: str, group: str) -> ConsumerFilter | None:
-        """What a group wants of a topic, whether it has members or not."""
+        """Return a group's expression for a topic, whether it has members or not."""
         of_topic = self._topics.get(topic)
         return None if of_topic is None else of_topic.get(group)
 
     def of_topic(self, topic: str) -> Collection[ConsumerFilter]:
-        """What all groups want of a topic."""
+        """Return the expressions of all groups for a topic."""
         of_topic = self._topics.get(topic)
         return () if of_topic is None else of_topic.values()
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int) -> list[str]:
-        """Take over what a heartbeat announces of a group.
+        """Add or update the expressions of a group from a heartbeat.
 
         Args:
             group: the group.
@@ -91,7 +92,7 @@ class ConsumerFilters:
             now_ms: wall-clock time.
 
         Returns:
-            What is wrong with expressions, each named once.
+            Descriptions of invalid expressions; each is returned once.
 
         Raises:
             LimitExceeded: there are too many expressions, or they are too long.
@@ -143,30 +144,30 @@ class ConsumerFilters:
         return f"{begun}, from position {compiled.ignored} on it is ignored"
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """A group has lost its last member."""
+        """Note that a group has lost its last member."""
         for topic in self._groups.get(group, ()):
             entry = self.find(topic, group)
             if entry is not None and not entry.dead:
                 entry.dead_ms = now_ms
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what groups want of a deleted topic; heartbeats of those that are online tell it again."""
+        """Drop the expressions for a deleted topic; heartbeats of connected groups add them again."""
         for entry in list(self.of_topic(topic)):
             self._drop(topic, entry.group)
 
     def clean(self, now_ms: int, keep_ms: int) -> None:
-        """Forget groups that have had no members for so long."""
+        """Drop the expressions of groups that have had no members for `keep_ms`."""
         for topic in list(self._topics):
             for entry in list(self._topics[topic].values()):
                 if entry.dead and now_ms - entry.dead_ms >= keep_ms:
                     self._drop(topic, entry.group)
 
     def bitmap(self, topic: str, get: Lookup) -> bytes:
-        """Bloom bits of the groups whose expressions match a record; empty for a topic without expressions.
+        """Return the Bloom bits of the groups whose expressions match a record; empty for a topic without expressions.
 
         Args:
             topic: the record's topic.
-            get: gives a property of the record.
+            get: returns a property of the record.
         """
         entries = self.of_topic(topic)
         if not entries:
@@ -198,7 +199,7 @@ class ConsumerFilters:
     # the file (store.md §15.7)
 
     def to_json(self) -> dict[str, Any]:
-        """As in consumerFilter.json."""
+        """Return the value for consumerFilter.json."""
         return {
             "filterDataByTopic": {
                 topic: {
@@ -210,10 +211,10 @@ class ConsumerFilters:
         }
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what consumerFilter.json holds; all groups in it count as left.
+        """Load the content of consumerFilter.json; all its groups count as without members.
 
         Raises:
-            ProtocolError: it holds something else.
+            ProtocolError: the content has another form.
         """
         try:
             entries = [
@@ -225,7 +226,7 @@ class ConsumerFilters:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"consumerFilter.json: not filters of groups by topic ({error!r})") from None
         if any(not self.bloom.fits(entry.bloom) for entry in entries):
-            # Made under other settings: bits in queue units mean something else, and groups announce theirs again.
+            # The file was written under other settings, so its bits are invalid. Heartbeats add the expressions again.
             return
         for entry in entries:
             if not entry.dead_ms:

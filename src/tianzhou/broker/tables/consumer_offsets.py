@@ -14,23 +14,23 @@ from tianzhou.wire.bodies.topics import DATA_VERSION
 
 SEPARATOR = "@"
 OFFSETS_PER_YIELD = 256
-"""Offsets processed between two yields."""
+"""Number of offsets processed between two yields."""
 BEHIND = (1 << 63) - 1
-"""What `ConsumerOffsetTable.smallest` says of a queue where the group compared to is behind all others."""
+"""Value of `ConsumerOffsetTable.smallest` for a queue in which the compared group is behind all others."""
 
 
 class ConsumerOffsetTable:
-    """Committed offsets, the offsets pulls have reached, and resets that wait for the next pull.
+    """Committed offsets, pull offsets, and resets that wait for the next pull.
 
     Args:
-        version_step: commits between two versions of the table.
-        light: groups of light queues (`%LMQ%…`) have a table of their own in the file (store.md §15.5).
+        version_step: number of commits between two versions of the table.
+        light: whether groups of light queues (`%LMQ%…`) have a table of their own in the file (store.md §15.5).
         bounds: limits in force.
 
     Attributes:
         light: whether groups of light queues have a table of their own.
-        dirty: whether anything changed since `to_json` was last taken.
-        on_reset: called with group, topic and queue when a reset waits for the next pull.
+        dirty: whether the table changed since the last call of `to_json`.
+        on_reset: callback with group, topic and queue when a reset waits for the next pull.
         unlogged: at the leader of a group, the queues by `topic@group` that were committed since the last change entry,
             and whether an offset of them was lowered; None elsewhere.
         forgotten: at the leader of a group, each `topic@group` that was deleted since the last change entry.
@@ -58,18 +58,18 @@ class ConsumerOffsetTable:
         self._groups_of: dict[str, dict[str, None]] = {}
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int, *, bounded: bool = True) -> None:
-        """Note a committed offset; going back is allowed, it is how offsets are reset.
+        """Commit an offset; it may be lower than the present one, because offsets are reset this way.
 
         Args:
-            group: whose it is.
-            topic: of the queue.
-            queue_id: the queue.
+            group: the consumer group.
+            topic: the topic.
+            queue_id: number of the queue.
             offset: the next one to read.
             now_ms: stamp of the table's version.
-            bounded: whether it may be one too many: not the broker's own.
+            bounded: whether the limit applies; it does not apply to the broker's own offsets.
 
         Raises:
-            LimitExceeded: it is a new one, and there are too many.
+            LimitExceeded: the queue is new to the table, and there are too many offsets.
         """
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._committed.get(key)
@@ -81,7 +81,7 @@ class ConsumerOffsetTable:
                 queues = self._committed[key] = {}
                 self._note(key)
         if self.unlogged is not None and queues.get(queue_id) != offset:
-            # Consumers commit again and again where they are; that must not grow the log.
+            # Skip unchanged offsets, because consumers commit the same offset repeatedly and the log must not grow.
             marks = self.unlogged.setdefault(key, {})
             marks[queue_id] = marks.get(queue_id, False) or offset < queues.get(queue_id, 0)
         queues[queue_id] = offset
@@ -93,7 +93,7 @@ class ConsumerOffsetTable:
             self.version = self.version.next(now_ms)
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The committed offset, None when the group never committed for the queue; a waiting reset counts."""
+        """Return the committed offset or that of a waiting reset; None when the group never committed for the queue."""
         key = f"{topic}{SEPARATOR}{group}"
         if self._resets:
             reset = self._resets.get(key, {}).get(queue_id)
@@ -103,7 +103,7 @@ class ConsumerOffsetTable:
         return None if queues is None else queues.get(queue_id)
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far pulls have reached; in memory only.
+        """Note the next pull offset of a group, in memory only.
 
         Args:
             group: the consumer group.
@@ -123,23 +123,23 @@ class ConsumerOffsetTable:
         queues[queue_id] = offset
 
     def pull_offsets(self, group: str, topic: str, queue_id: int) -> dict[int, int] | None:
-        """How far pulls have reached, by queue, for them to go on with; None when the queue is not among them."""
+        """Return the mutable pull offsets of the topic's queues; None when the queue has none."""
         queues = self._pulled.get(f"{topic}{SEPARATOR}{group}")
         return None if queues is None or queue_id not in queues else queues
 
     @property
     def resets(self) -> Mapping[str, Mapping[int, int]]:
-        """Offsets that were set and wait for a pull, by topic and group; not to be changed."""
+        """Resets that wait for a pull, by `topic@group` and queue; read-only."""
         return self._resets
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """How far pulls have reached, None when there was none since the start."""
+        """Return the next pull offset, None when there was no pull since the start."""
         return self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int, *, bounded: bool = True) -> None:
-        """Set an offset from the server's side: the next pull of the queue gets it, commits wait until then.
+        """Reset an offset on the broker: the next pull gets it, and commits before that pull are ignored.
 
-        Arguments and what it raises as of `commit`.
+        Arguments and errors are those of `commit`.
         """
         self.commit(group, topic, queue_id, offset, now_ms, bounded=bounded)
         self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
@@ -150,7 +150,7 @@ class ConsumerOffsetTable:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset a waiting reset set, once; None when none waits."""
+        """Remove a waiting reset and return its offset; None when no reset waits."""
         if not self._resets:
             return None
         key = f"{topic}{SEPARATOR}{group}"
@@ -163,11 +163,11 @@ class ConsumerOffsetTable:
         return offset
 
     def check_room(self, group: str, queues: Mapping[str, Collection[int]]) -> None:
-        """Refuse offsets for which there is no room, before any of them is committed.
+        """Check that new offsets fit into the limit, before any of them is committed.
 
         Args:
-            group: whose they are to be.
-            queues: topic to queues.
+            group: the group that will own the offsets.
+            queues: queue ids by topic.
 
         Raises:
             LimitExceeded: there would be too many.
@@ -177,10 +177,10 @@ class ConsumerOffsetTable:
             self._bounds.check(OFFSETS, self._committed_count + new, f"offsets of group {group}")
 
     def clone(self, source: str, target: str, topic: str | None, now_ms: int) -> Generator[None, None, None]:
-        """Give a group another's committed offsets, of one topic or of all; others can be served whenever it yields.
+        """Copy committed offsets of one topic or all topics to another group; yield to let other requests run.
 
         Raises:
-            LimitExceeded: there would be too many; none was given.
+            LimitExceeded: there would be too many offsets; none was copied.
         """
         topics = [its_topic for its_topic in self.topics_of(source) if topic in (None, "", its_topic)]
         found = {its_topic: dict(self.queues(source, its_topic)) for its_topic in topics}
@@ -195,13 +195,14 @@ class ConsumerOffsetTable:
     def smallest(
         self, topic: str, *, without: Collection[str], compared_to: str, begin: Callable[[int], int]
     ) -> Generator[None, None, dict[int, int]]:
-        """The smallest committed offset of any group, by queue (request 308); others can be served whenever it yields.
+        """Return the smallest committed offset of all groups by queue (request 308); yield to let other requests run.
 
         Args:
             topic: the topic.
-            without: groups that do not count.
-            compared_to: a group; where its own offset is smaller still, `BEHIND` stands for it.
-            begin: a queue's first offset; commits below it do not count, their messages are gone.
+            without: groups to ignore.
+            compared_to: a group to compare; a queue's value is `BEHIND` when this group's offset is smaller than the
+                result.
+            begin: returns a queue's first offset; commits below it are ignored, because their messages are deleted.
         """
         found: dict[int, int] = {}
         for group in self.groups_of(topic):
@@ -218,23 +219,23 @@ class ConsumerOffsetTable:
         return found
 
     def lower_to_ends(self, end_of: Callable[[str, int], int], now_ms: int) -> Generator[None, None, int]:
-        """Lower what is committed beyond the ends of queues; others can be served whenever it yields.
+        """Lower committed offsets beyond the ends of queues; yield to let other requests run.
 
-        Where a log lost its end, or a slave took over more of its master's table than of its log, other messages come
-        there next, and no group may pass them over.
+        A log may have lost its end, or a slave may have copied its master's table further than the log. Other messages
+        will get these offsets, and no group may skip them.
 
         Args:
-            end_of: gives topic and queue the next offset; 0 where there is no such queue.
+            end_of: returns the end offset for topic and queue; 0 when there is no such queue.
             now_ms: stamp of the table's version.
 
         Returns:
-            How many offsets were lowered.
+            Number of lowered offsets.
         """
         lowered = looked_at = 0
         for key, queues in list(self._committed.items()):
             topic, group = split_key(key)
             if topic.startswith(names.LMQ_PREFIX):
-                continue  # its queues are there only while `enableMultiDispatch` is set
+                continue  # its queues exist only while `enableMultiDispatch` is set
             for queue_id, offset in list(queues.items()):
                 looked_at += 1
                 if offset > (end := end_of(topic, queue_id)):
@@ -245,7 +246,7 @@ class ConsumerOffsetTable:
         return lowered
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
-        """Committed offsets of a group for a topic, by queue."""
+        """Return the committed offsets of a group for a topic, by queue."""
         return self._committed.get(f"{topic}{SEPARATOR}{group}", {})
 
     def keys(self) -> list[str]:
@@ -253,12 +254,12 @@ class ConsumerOffsetTable:
         return list(self._committed)
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics the group has committed offsets for."""
+        """Return the topics for which the group has committed offsets."""
         known = self._committed
         return [topic for topic in self._topics_of.get(group, ()) if f"{topic}{SEPARATOR}{group}" in known]
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have committed offsets for the topic; not those kept for broadcast consumers (`G@broadcast`)."""
+        """Return groups with committed offsets for the topic, except keys of broadcast consumers (`G@broadcast`)."""
         known, groups = self._committed, self._groups_of.get(topic, ())
         return [group for group in groups if SEPARATOR not in group and f"{topic}{SEPARATOR}{group}" in known]
 
@@ -273,7 +274,7 @@ class ConsumerOffsetTable:
             self._note(key)
 
     def positions(self, topic: str) -> dict[str, set[int]]:
-        """Queues of a topic that each group has committed an offset for, or has pulled from since the start."""
+        """Return, for each group, the queues of a topic that it committed or pulled since the start."""
         found = {}
         for group in self._groups_of.get(topic, ()):
             key = f"{topic}{SEPARATOR}{group}"
@@ -309,12 +310,12 @@ class ConsumerOffsetTable:
         self._pulled_count = sum(map(len, self._pulled.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """As in consumerOffset.json (store.md §15.5), without its derived member; the table is clean after it."""
+        """Return the value for consumerOffset.json (store.md §15.5) without its derived member; clear `dirty`."""
         self.dirty = False
         return self.snapshot()
 
     def snapshot(self) -> dict[str, Any]:
-        """The table as JSON values."""
+        """Return the table as JSON values."""
         light = self._light()
         members: dict[str, Any] = {
             "dataVersion": DATA_VERSION.encode(self.version),
@@ -325,7 +326,7 @@ class ConsumerOffsetTable:
         return members | {"lmqOffsetTable": light} if self.light else members
 
     def lazily(self) -> dict[str, Sequence[tuple[str, Mapping[int, int] | int]]]:
-        """The tables of `snapshot`, what each key has being what the table itself has; not to be changed."""
+        """Return the tables of `snapshot` without copying the values; read-only."""
         if not self.light:
             return {"offsetTable": list(self._committed.items())}
         light = self._light()
@@ -335,16 +336,16 @@ class ConsumerOffsetTable:
         }
 
     def _light(self) -> dict[str, int]:
-        """What the table of light queues has, which knows one queue only; who has read others is not in it."""
+        """Return the table of light queues, which holds only groups whose single committed queue is 0."""
         if not self.light:
             return {}
         return {key: queues[0] for key, queues in self._committed.items() if _is_light(key) and [*queues] == [0]}
 
     def ahead_of(self, value: dict[str, Any]) -> list[tuple[str, str, int, int]]:
-        """What was committed at this slave and is further than what its master has: group, topic, queue and offset.
+        """Return offsets committed at this slave beyond its master's, as group, topic, queue and offset.
 
         Args:
-            value: what the master committed.
+            value: the master's offset table as JSON values.
         """
         table = value.get("offsetTable") or {}
         found = []
@@ -370,7 +371,7 @@ class ConsumerOffsetTable:
 
         Args:
             value: answer of the master, as JSON values.
-            before: what this method returned for the answer before of the same master, in the same start and term.
+            before: result of this method for the previous answer of the same master, in the same start and term.
         """
         former = before or {}
         taken: dict[str, dict[int, int]] = {}
@@ -402,12 +403,12 @@ class ConsumerOffsetTable:
     ) -> None:
         """Take offsets over from a change entry of the group's log.
 
-        What was committed here and is further stays until the leader has it.
+        A larger offset that was committed here stays until the leader has it.
 
         Args:
-            larger: offsets by `topic@group` and queue; the larger one of these and the table's counts.
-            exact: the same; these count.
-            forgotten: each `topic@group` that is deleted before.
+            larger: offsets by `topic@group` and queue; the larger of this offset and the table's is stored.
+            exact: offsets by `topic@group` and queue that replace the table's.
+            forgotten: each `topic@group` to delete first.
         """
         for key in forgotten:
             if key in self._committed:
@@ -439,8 +440,8 @@ class ConsumerOffsetTable:
         """Take over resets that wait for the next pull, by `topic@group` and queue.
 
         Args:
-            resets: resets that wait; they replace those of the same key.
-            gone: keys without a reset that waits any more.
+            resets: waiting resets; they replace the resets of the same key.
+            gone: keys whose resets no longer wait.
         """
         for key, queues in resets.items():
             self._resets[key] = dict(queues)
@@ -448,7 +449,7 @@ class ConsumerOffsetTable:
             self._resets.pop(key, None)
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what consumerOffset.json, or lmqConsumerOffset.json, holds."""
+        """Load the content of consumerOffset.json or lmqConsumerOffset.json."""
         version = DATA_VERSION.decode(value.get("dataVersion") or {})
         committed = {
             key: {int(queue): int(offset) for queue, offset in (queues or {}).items()}
@@ -456,7 +457,7 @@ class ConsumerOffsetTable:
         }
         for key, offset in (value.get("lmqOffsetTable") or {}).items():
             committed.setdefault(key, {})[0] = int(offset)
-        # A file that raises above is damaged, and the version before it is loaded next.
+        # A file that raises above is damaged; the caller then loads the previous version of the file.
         self.version, self._committed = version, committed
         self._count()
         self._note_all()
@@ -467,6 +468,6 @@ def _is_light(key: str) -> bool:
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Topic and group of a table key; a topic cannot hold the separator, a group of a client neither."""
+    """Return topic and group of a table key; neither a topic nor a client's group can contain the separator."""
     topic, _, group = key.partition(SEPARATOR)
     return topic, group

@@ -1,4 +1,4 @@
-"""The topic table: what topics there are, and how new ones come to be (broker.md §5)."""
+"""The topic table: existing topics and the creation of new ones (broker.md §5)."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def system_topics(
     revive_queues: int = 8,
     timer: bool = True,
 ) -> list[TopicConfig]:
-    """The topics a broker has from the start (broker.md §5.3).
+    """Return the topics that a broker has from the start (broker.md §5.3).
 
     Args:
         cluster: the cluster's name, which is also a topic: tools create topics through its route.
         broker: the broker's name, also a topic.
-        auto_create: whether sending creates topics, from the template TBW102.
-        default_queues: queues of that template.
+        auto_create: whether sends create topics from the template TBW102.
+        default_queues: number of queues of that template.
         cluster_topic: whether the cluster's topic can be read and written.
         broker_topic: whether the broker's topic can be read and written.
         trace_topic: name of the trace topic, None without one.
-        revive_queues: queues of POP's revive topic.
+        revive_queues: number of queues of POP's revive topic.
         timer: whether there is a timer wheel.
     """
     found = [TopicConfig(SELF_TEST_TOPIC, 1, 1)]
@@ -93,13 +93,13 @@ class BrokerTopicTable:
     Args:
         system: the topics to start with; they are protected from tools.
         now_ms: stamp of the table's first version.
-        light: every light queue (`%LMQ%…`) is a topic of one queue; such topics are not stored (store.md §7).
-        bounds: how many topics and queues there may be.
+        light: whether each light queue (`%LMQ%…`) is a topic of one queue; such topics are not stored (store.md §7).
+        bounds: limits of topics and queues.
 
     Attributes:
         version: changes with every change of the table.
-        listeners: called after each change with the names that changed.
-        queues: how many queues all topics have together.
+        listeners: callbacks with the changed names after each change.
+        queues: number of queues of all topics.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class BrokerTopicTable:
         return len(self._topics)
 
     def get(self, topic: str) -> TopicConfig | None:
-        """A topic's configuration, None when there is no such topic."""
+        """Return a topic's configuration, None when there is no such topic."""
         found = self._topics.get(topic)
         return TopicConfig(topic, 1, 1) if found is None and self._is_light(topic) else found
 
     def all(self) -> Mapping[str, TopicConfig]:
-        """The whole table; not to be changed."""
+        """Return the whole table; read-only."""
         return self._topics
 
     def is_system(self, topic: str) -> bool:
@@ -141,14 +141,14 @@ class BrokerTopicTable:
         return topic in self._system or topic.startswith(SYSTEM_PREFIX)
 
     def system_names(self) -> list[str]:
-        """Names of the system topics."""
+        """Return the names of the system topics."""
         return sorted(self._system)
 
     def load(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
-        """Take over a stored table; what it holds wins over the topics there are from the start.
+        """Load a stored table; its entries replace those that the table has from the start.
 
         Returns:
-            Topics that came with more queues than any may have, and now have as many as one may.
+            Topics that had too many queues and are cut to the limit.
         """
         most = max(QUEUES_OF_TOPIC.default, self._bounds.most(QUEUES_OF_TOPIC))
         cut = [name for name, config in topics.items() if _queues(config) > most]
@@ -165,7 +165,7 @@ class BrokerTopicTable:
         return cut
 
     def put(self, config: TopicConfig, now_ms: int) -> bool:
-        """Create or replace a topic; False when it is already exactly so.
+        """Create or replace a topic; return False when it has this configuration already.
 
         Raises:
             LimitExceeded: there would be too many topics or queues.
@@ -173,12 +173,12 @@ class BrokerTopicTable:
         return bool(self.put_all([config], now_ms))
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int, *, bounded: bool = True) -> list[str]:
-        """Create or replace several topics as one change; returns the names that changed.
+        """Create or replace several topics as one change; return the changed names.
 
         Args:
             configs: the topics.
             now_ms: stamp of the change.
-            bounded: whether there may be too many: not what the leader of the group has accepted.
+            bounded: whether the limits apply; they do not apply to topics that the leader of the group has accepted.
 
         Raises:
             LimitExceeded: there would be too many topics or queues; none of them was changed.
@@ -202,7 +202,8 @@ class BrokerTopicTable:
         return changed
 
     def _check_room(self, fresh: Mapping[str, TopicConfig]) -> None:
-        # What the broker itself needs does not fail because of others' topics; who shrinks a topic never does.
+        # System topics are not counted, so the broker can create its own topics beyond the limit. A change that shrinks
+        # a topic is always allowed.
         new = sum(name not in self._topics and name not in self._system for name in fresh)
         more = sum(
             _queues(config) - _queues(self._topics.get(name))
@@ -215,7 +216,7 @@ class BrokerTopicTable:
             self._bounds.check(QUEUES, self.queues + more, _where(fresh))
 
     def delete(self, topics: Iterable[str], now_ms: int) -> list[str]:
-        """Remove topics as one change; returns those that were there."""
+        """Remove topics as one change; return the topics that existed."""
         gone = [topic for topic in dict.fromkeys(topics) if topic in self._topics]
         for topic in gone:
             self.queues -= _queues(self._topics.pop(topic))
@@ -233,14 +234,14 @@ class BrokerTopicTable:
         auto_create: bool,
         sys_flag: int = 0,
     ) -> TopicConfig | None:
-        """The topic a message was sent to, created from the template it names if need be (broker.md §5.4).
+        """Return the topic of a send; create it from the named template when it does not exist (broker.md §5.4).
 
         Args:
-            topic: where the message goes.
+            topic: the topic's name.
             template: topic to inherit from, normally TBW102.
-            queues: how many queues the sender would like.
+            queues: number of queues that the sender requests.
             now_ms: stamp of the change.
-            auto_create: whether TBW102 may be inherited from.
+            auto_create: whether topics may inherit from TBW102.
             sys_flag: the new topic's flag.
 
         Returns:
@@ -283,16 +284,16 @@ class BrokerTopicTable:
         sys_flag: int = 0,
         bounded: bool = True,
     ) -> TopicConfig:
-        """A topic the broker itself needs, created if it is not there (broker.md §5.5).
+        """Return a topic that the broker itself needs; create it when it does not exist (broker.md §5.5).
 
         Args:
             topic: its name.
-            queues: how many it is to have.
+            queues: number of queues of a new topic.
             now_ms: stamp of the change.
             perm: its permission.
-            order: whether it is ordered.
-            sys_flag: bits its flag is to have.
-            bounded: whether it may be one too many: not where what was acknowledged would be lost.
+            order: whether the topic is ordered.
+            sys_flag: bits that the topic's flag must have.
+            bounded: whether the limits apply; they do not apply where an acknowledged message would be lost.
 
         Raises:
             LimitExceeded: there are too many topics or queues.
@@ -310,13 +311,13 @@ class BrokerTopicTable:
         return found
 
     def widen(self, topic: str, queues: int, now_ms: int) -> bool:
-        """Give a topic at least this many queues to read and to write; whether it had fewer.
+        """Give a topic at least this many read and write queues; return whether it had fewer.
 
-        A topic that may not be written keeps its number of write queues, and a topic that is not there is not made.
+        A topic without write permission keeps its number of write queues. A missing topic is not created.
 
         Args:
             topic: its name.
-            queues: the least number of read queues and of write queues.
+            queues: minimum number of read queues and of write queues.
             now_ms: stamp of the change.
 
         Raises:
@@ -329,7 +330,7 @@ class BrokerTopicTable:
         return self.put(replace(found, read_queue_nums=queues, write_queue_nums=write_queues), now_ms)
 
     def touch(self, now_ms: int) -> None:
-        """Make a new version although no topic changed, because what is registered about them did."""
+        """Advance the version although no topic changed, because a registered property of all topics changed."""
         self._changed([], now_ms)
 
     def _changed(self, topics: list[str], now_ms: int) -> None:
@@ -348,15 +349,15 @@ def _where(topics: Iterable[str]) -> str:
 
 
 class QueueKinds(Protocol):
-    """What the store has to know about topics to make their queues."""
+    """Properties of topics that decide the type of the store's queues."""
 
     batch_topics: set[str]
 
 
 def follow_queue_types(topics: BrokerTopicTable, kinds: QueueKinds) -> None:
-    """Tell the store which topics have queues of type BatchCQ, now and whenever topics change.
+    """Pass the topics with queues of type BatchCQ to the store, now and after each change of topics.
 
-    A deleted topic keeps its kind: its queues are still to be deleted.
+    A deleted topic stays in the set, because its queues are deleted later.
     """
 
     def follow(changed: Iterable[str]) -> None:

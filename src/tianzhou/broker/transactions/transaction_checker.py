@@ -1,4 +1,4 @@
-"""Transaction checks: asks producers about half messages, and writes marks of decided ones (broker.md §13.3, §13.4)."""
+"""Transaction checks: requests to producers about half messages, and marks of decided ones (broker.md §13.3, §13.4)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 def rotated(clients: Sequence[RegisteredClient], count: int) -> list[Hashable]:
-    """Connections to try for a check, in order: each time another one of the group is first."""
+    """Return the connections to try for a check, in order; each `count` starts with another member of the group."""
     if not clients:
         return []
     start = count % len(clients)
@@ -55,7 +55,7 @@ def rotated(clients: Sequence[RegisteredClient], count: int) -> list[Hashable]:
 
 
 class TransactionChecker:
-    """Runs checks, marks and positions for the ledger of transactions.
+    """Checks, marks and offsets for the ledger of transactions.
 
     Args:
         services: of the broker.
@@ -129,13 +129,13 @@ class TransactionChecker:
         return found
 
     async def _is_committed(self, half: WaitingHalf) -> bool:
-        """Whether the log has the committed message of a half message; its mark may have died with a process."""
+        """Whether the log has the committed message of a half message whose mark a crash may have lost."""
         looking = self._store.take(self._committed(half.identity, half.topic))
         found = looking if isinstance(looking, list) else await looking
         return any(record.prepared_transaction_offset in half.places for record in found)
 
     def was_committed(self, record: Record) -> Steps[bool]:
-        """Whether the log has the committed message of a half message, of which `record` is any copy."""
+        """Whether the log has the committed message of the half message of which `record` is a copy."""
         half = records.half_of(record)
         if half is None:
             return False
@@ -158,7 +158,7 @@ class TransactionChecker:
         return found
 
     async def close(self) -> None:
-        """Write the marks still in memory; the store is about to be closed."""
+        """Write the marks that are still in memory, before the store is closed."""
         self._write_marks()
         self._unflushed = None
         self._publish_flushed()
@@ -174,11 +174,11 @@ class TransactionChecker:
     # decisions
 
     def ended(self, half: WaitingHalf, outcome: TransactionOutcome) -> None:
-        """Mark a half message as committed, its message being in the log, or as rolled back."""
+        """Mark a half message as rolled back, or as committed when its message is in the log."""
         self._ledger.mark(self._ledger.decided(half, outcome))
         end = COMMITTED if outcome is TransactionOutcome.COMMITTED else ROLLED_BACK
         self._kinds.add_end(half.topic, end, self._clock.now_ms() - half.since_ms)
-        # A commit can be read off the log. Of a roll-back nothing is there but its mark, so that does not wait.
+        # A restart finds a commit in the log, but a roll-back leaves only its mark, so write that mark at once.
         self._schedule_marks(outcome is TransactionOutcome.ROLLED_BACK or not self._store.settings.message_index_enable)
 
     def _schedule_marks(self, at_once: bool) -> None:
@@ -206,7 +206,7 @@ class TransactionChecker:
     # rounds
 
     async def run(self) -> None:
-        """Check and write until cancelled."""
+        """Check half messages and write marks until cancelled."""
         settings = self._tables.settings
         next_round = self._clock.monotonic() + settings.transaction_check_interval / 1000
         while True:
@@ -215,7 +215,7 @@ class TransactionChecker:
             )
             await asyncio.sleep(max(tick, 0.01))
             now = self._clock.monotonic()
-            # Half messages would wait for ever without checks; a failed round is tried again.
+            # Retry a failed round, because half messages would wait for ever without checks.
             with self._supervisor.trial("checking transactions"):
                 self._set_placeless_aside()
                 if now - self._written_at >= settings.transaction_op_batch_interval / 1000:
@@ -227,12 +227,12 @@ class TransactionChecker:
                 self._publish_flushed()
 
     async def check_all(self) -> None:
-        """One round of checks of all waiting half messages."""
+        """Run one round of checks of all waiting half messages."""
         store, ledger = self._store, self._ledger
         deadline = self._clock.monotonic() + ROUND_LIMIT_S
         copies: list[int] = []
         failures: list[Exception] = []
-        # What was stored before this has lost the segments after it: see `HalfVerdict.MOVE`.
+        # Half messages below this offset are in the oldest segment, which is deleted next: see `HalfVerdict.MOVE`.
         endangered = store.begin_offset + store.settings.mapped_file_size_commit_log if store.begin_offset > 0 else 0
         async for half in each_in_turns(ledger.waiting(), SLICE):
             if self._clock.monotonic() > deadline:
@@ -242,14 +242,14 @@ class TransactionChecker:
             except Exception as error:  # noqa: BLE001 - the others have to be decided all the same
                 failures.append(error)
         progress, _ = ledger.positions(store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False))
-        # A reader that begins before a copy's original must not take the original for another transaction.
+        # Mark the originals of copies, so that a reader does not take an original for another transaction.
         ledger.mark(offset for offset in copies if offset >= progress)
         self._schedule_marks(at_once=False)
         if failures:
             raise ExceptionGroup(f"{len(failures)} half messages cannot be checked", failures[:ASKED_AT_MOST])
 
     async def _check(self, half: WaitingHalf, endangered: int) -> list[int]:
-        """Check one half message; returns its offsets when a copy of it was checked."""
+        """Check one half message; return its former offset when a copy for a check was stored."""
         settings, store, ledger = self._tables.settings, self._store, self._ledger
         if not ledger.is_open(half):
             return []
@@ -272,7 +272,7 @@ class TransactionChecker:
             _log.error("transactions: %s", error)
             return []
         if not ledger.is_open(half):
-            # Its producer has decided while it was fetched.
+            # The producer decided while the message was read.
             return []
         if record is None:
             _log.error(
@@ -311,7 +311,7 @@ class TransactionChecker:
         self._schedule_marks(at_once=False)
 
     def _set_placeless_aside(self) -> None:
-        """Set half messages aside that name no topic and queue; nobody can commit them."""
+        """Set aside half messages that name no topic and queue, because they cannot be committed."""
         while self._placeless:
             record, reason = self._placeless[0], "the half message names no topic and queue"
             if not self._keeper.set_aside(
@@ -326,7 +326,7 @@ class TransactionChecker:
         copy = records.copied(record, half, checked=checked)
         result = self._store.append(copy, plan=OF_BROKER)
         if result.status in REPEATS:
-            # A check has no room in the properties, for one; nobody will ever be asked.
+            # The copy can never be stored, for example because its properties are full, so abandon the message.
             self._give_up(half, record)
             return False
         if result.status is not PutStatus.PUT_OK:
@@ -355,7 +355,7 @@ class TransactionChecker:
         for connection in rotated(clients, count):
             assert isinstance(connection, Connection)
             if self._access is not None and not self._access.may_send(connection, topic):
-                # The question has the message in it, and anybody can say that it is of the group.
+                # The check contains the message, and any client can claim to be in the group.
                 continue
             try:
                 connection.invoke_oneway(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=fields, body=body))
@@ -366,7 +366,7 @@ class TransactionChecker:
     # positions
 
     def _publish_flushed(self) -> None:
-        """Take the present positions; they are published once everything they depend on is flushed."""
+        """Snapshot the current positions. They are published once all records they depend on are flushed."""
         if self._unflushed is None:
             store = self._store
             half_end = store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False)

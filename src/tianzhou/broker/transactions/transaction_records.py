@@ -1,4 +1,4 @@
-"""What transactions leave in the log: half messages, their copies, marks, and what is committed (broker.md §13)."""
+"""Records of transactions in the log: half messages, copies, marks and committed messages (broker.md §13)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets say how far half and op queue are done with."""
+"""Consumer group whose offsets are the progress in the half queue and the op queue."""
 GIVEN_UP_TOPIC = names.CHECK_MAX_TIME_TOPIC
 QUEUE = 0
-"""Half messages and marks are in one queue each."""
+"""Id of the only queue of half messages, and of marks."""
 
 TRANSACTION_ID = "__transactionId__"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
@@ -38,9 +38,9 @@ def prepare(properties: MutableMapping[str, str], topic: str, queue_id: int) -> 
 
 
 def half_of(record: Record) -> WaitingHalf | None:
-    """What the ledger has to know of a half message; None when it does not say where it goes.
+    """Return the ledger's entry for a half message; None when it names no topic and queue.
 
-    Its age begins with the record, of a copy too: the time its producer gave it may be anything.
+    The age counts from the record's store time, also for a copy, because the producer's time is not reliable.
     """
     properties = decode_properties(record.properties)
     if not properties.get(names.REAL_TOPIC) or not properties.get(names.REAL_QID, "").isdigit():
@@ -60,13 +60,13 @@ def half_of(record: Record) -> WaitingHalf | None:
 def make_half(
     properties: MutableMapping[str, str], offset: int, place: int, stored_ms: int, born: tuple[int, bytes, int]
 ) -> WaitingHalf:
-    """What the ledger has to know of a half message that its producer has just sent.
+    """Return the ledger's entry for a half message that its producer has just sent.
 
     Args:
-        properties: of the message.
-        offset: in the half queue.
-        place: in the commit log.
-        stored_ms: when it was stored.
+        properties: the message's properties.
+        offset: queue offset in the half queue.
+        place: physical offset in the commit log.
+        stored_ms: store time, ms.
         born: the producer's time, address and port.
     """
     seconds = _number(properties.get(IMMUNITY))
@@ -81,7 +81,7 @@ def make_half(
 
 
 def identity_of(record: Record) -> HalfIdentity:
-    """What the copies of a half message share."""
+    """Return the identity that all copies of a half message share."""
     return _identity(decode_properties(record.properties), record.born_timestamp, record.born_host, record.born_port)
 
 
@@ -90,12 +90,12 @@ def _identity(properties: Mapping[str, str], timestamp: int, host: bytes, port: 
 
 
 def committed(record: Record, capped: int) -> NewRecord:
-    """The message a half message becomes when it is committed.
+    """Return the record of a committed half message.
 
     Args:
         record: the half message.
-        capped: delay level it asks for, within the levels there are; 0 for none. Its text of properties stays as
-            it is: consumers see TRAN_MSG, REAL_TOPIC and REAL_QID, as with Apache.
+        capped: requested delay level, capped to the existing levels; 0 for none. The property text is unchanged:
+            consumers see TRAN_MSG, REAL_TOPIC and REAL_QID, as with Apache.
     """
     properties = decode_properties(record.properties)
     topic, queue_id = properties[names.REAL_TOPIC], int(properties[names.REAL_QID])
@@ -111,7 +111,7 @@ def committed(record: Record, capped: int) -> NewRecord:
 
 
 def delay_of(record: Record) -> int:
-    """The delay level a half message asks for; 0 for none."""
+    """Return the delay level that a half message requests; 0 for none."""
     try:
         return max(wanted_level(decode_properties(record.properties)), 0)
     except ValueError:
@@ -119,7 +119,7 @@ def delay_of(record: Record) -> int:
 
 
 def copied(record: Record, half: WaitingHalf, *, checked: bool) -> NewRecord:
-    """Copy of a half message: with one more check, or where it was before."""
+    """Return a copy of a half message with one more check, or with its former offset."""
     properties = decode_properties(record.properties)
     if checked:
         properties[CHECK_TIMES] = str(half.checks + 1)
@@ -129,13 +129,13 @@ def copied(record: Record, half: WaitingHalf, *, checked: bool) -> NewRecord:
 
 
 def given_up(record: Record) -> NewRecord:
-    """Record of a half message that is given up undecided."""
+    """Return the record of an abandoned half message."""
     properties = decode_properties(record.properties)
     return copy_of(record, GIVEN_UP_TOPIC, QUEUE, properties, text=record.properties)
 
 
 def resumed(record: Record) -> NewRecord:
-    """A message that was put aside, as a half message that was never checked."""
+    """Return an abandoned message as a half message without checks."""
     properties = decode_properties(record.properties)
     properties[CHECK_TIMES] = "0"
     properties.pop(MOVED_FROM, None)
@@ -143,7 +143,7 @@ def resumed(record: Record) -> NewRecord:
 
 
 def question(record: Record, copy: NewRecord, offset: int, place: int) -> bytes:
-    """The body of a check: the half message as its producer sent it, where its newest copy is."""
+    """Return the body of a check: the producer's half message at the offsets of its newest copy."""
     properties = decode_properties(copy.properties)
     return encode_record(
         structs.replace(
@@ -158,7 +158,7 @@ def question(record: Record, copy: NewRecord, offset: int, place: int) -> bytes:
 
 
 def mark(offsets: Iterable[int], now_ms: int, host: bytes, port: int) -> NewRecord:
-    """The message of the op queue that marks half queue offsets as done."""
+    """Return the op-queue record that marks half queue offsets as done."""
     body = "".join([f"{offset}," for offset in offsets]).encode()
     return NewRecord(
         names.OP_HALF_TOPIC,
@@ -173,7 +173,7 @@ def mark(offsets: Iterable[int], now_ms: int, host: bytes, port: int) -> NewReco
 
 
 def marks_of(record: Record) -> list[int]:
-    """The half queue offsets a message of the op queue marks; 4.9 writes one, 5.x several with commas."""
+    """Return the half queue offsets that an op-queue record marks; 4.9 writes one, 5.x several with commas."""
     parts = record.body.decode("utf-8", "replace").split(",")
     return [int(part) for part in parts if part.strip().isdigit()]
 

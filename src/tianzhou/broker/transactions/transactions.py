@@ -1,11 +1,11 @@
-"""Transactions: which half messages still wait for a decision, and what is to be done about them (broker.md §13).
+"""Ledger of transactions: half messages that wait for a decision, and their next steps (broker.md §13).
 
-A half message is decided once: by its producer, or by the answer to a check. Checking a half message writes it again,
-with its number of checks; a decision about an older copy counts for the newest. What has been decided is no longer
-here, so that a second decision finds nothing: a message is committed or rolled back, never both.
+A half message is decided once: by its producer, or by the answer to a check. Checking a half message appends a copy
+with its number of checks. A decision about an older copy holds for the newest one. The ledger drops decided half
+messages, so a second decision finds none: a message is either committed or rolled back.
 
-Nothing here waits or stores. `transaction_checker` does what this ledger says, and the log is its memory: `restore`
-rebuilds the ledger from half messages and marks.
+This module does no I/O. `transaction_checker` carries out the verdicts. `restore` rebuilds the ledger from the half
+messages and marks in the log.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import NamedTuple
 REMEMBERED = 10_000
 """Maximum decisions, and maximum abandoned messages, remembered for repeated requests."""
 LAG_LIMIT = 100_000
-"""A half message that is not to be checked yet moves to the queue's end when it lags behind by more."""
+"""Offsets that an unchecked half message may lag behind the queue's end before it is copied to the end."""
 
 
 class HalfIdentity(NamedTuple):
-    """What all copies of a half message have in common."""
+    """Identity of a half message, which all its copies share."""
 
     unique_key: str
     group: str
@@ -33,14 +33,14 @@ class HalfIdentity(NamedTuple):
 
 
 class TransactionOutcome(Enum):
-    """How a transaction ended."""
+    """Outcome of a transaction."""
 
     COMMITTED = auto()
     ROLLED_BACK = auto()
 
 
 class HalfVerdict(Enum):
-    """What is to be done about a half message that waits."""
+    """Next step for a waiting half message."""
 
     WAIT = auto()
     CHECK = auto()
@@ -53,15 +53,15 @@ class WaitingHalf:
     """A half message that waits for its decision.
 
     Attributes:
-        identity: what its copies share.
-        offset: of the newest copy in the half queue.
-        place: of the newest copy in the commit log.
-        since_ms: when it was first stored, as far as that is known.
-        topic: where it goes when it is committed.
-        immunity_ms: for how long it must not be checked; None for the broker's own limit.
-        checks: how often it was checked.
-        moved_from: queue offset before it was moved without a check, None when it never was.
-        older: queue offset and place of the copies before.
+        identity: identity that all copies share.
+        offset: queue offset of the newest copy in the half queue.
+        place: physical offset of the newest copy in the commit log.
+        since_ms: store time of the oldest known copy, ms.
+        topic: the topic of the committed message.
+        immunity_ms: ms in which it must not be checked; None for the broker's own limit.
+        checks: number of checks so far.
+        moved_from: queue offset before the first move without a check; None when it was never moved.
+        older: queue offset and physical offset of each older copy.
     """
 
     identity: HalfIdentity
@@ -76,29 +76,29 @@ class WaitingHalf:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the newest copy is not what the producer sent."""
+        """Whether the newest copy was written by the broker."""
         return self.checks > 0 or self.moved_from is not None
 
     @property
     def places(self) -> set[int]:
-        """Where the copies that are known lie in the commit log."""
+        """Physical offsets of all known copies in the commit log."""
         return {self.place, *(place for _, place in self.older)}
 
 
 def verdict(
     half: WaitingHalf, now_ms: int, *, timeout_ms: int, check_max: int, reserved_ms: int, lags: bool, reachable: bool
 ) -> HalfVerdict:
-    """Decide about a half message in a round of checks (broker.md §13.4).
+    """Return the next step for a half message in a round of checks (broker.md §13.4).
 
     Args:
         half: the message.
         now_ms: wall-clock time.
-        timeout_ms: how long a producer has for its first decision (`transactionTimeOut`).
-        check_max: how often it is checked (`transactionCheckMax`).
-        reserved_ms: retention of messages (`fileReservedTime`); what waits for longer is given up.
-        lags: the message holds up others, or its segment may soon be deleted.
-        reachable: a producer of the group is connected. While none is, nothing is counted: a producer that is
-            away for an hour finds its messages when it is back.
+        timeout_ms: ms that a producer has for its first decision (`transactionTimeOut`).
+        check_max: maximum number of checks (`transactionCheckMax`).
+        reserved_ms: retention of messages (`fileReservedTime`); a half message that waits longer is abandoned.
+        lags: whether the message delays the queue's progress, or its segment may soon be deleted.
+        reachable: whether a producer of the group is connected. Without one no check is counted, so a producer that is
+            away for an hour finds its messages when it returns.
     """
     age = now_ms - half.since_ms
     patience = timeout_ms if half.immunity_ms is None else half.immunity_ms
@@ -110,11 +110,11 @@ def verdict(
 
 
 class TransactionLedger:
-    """The half messages that wait, in the order of their queue, and the marks that say which do not any more.
+    """Waiting half messages in queue order, and the marks of decided ones.
 
     Attributes:
-        progress: offset of the half queue before which all are done.
-        counts: how many wait, by the topic they are for.
+        progress: offset of the half queue below which all half messages are done.
+        counts: number of waiting half messages by target topic.
     """
 
     def __init__(self) -> None:
@@ -135,13 +135,13 @@ class TransactionLedger:
     # half messages
 
     def opened(self, half: WaitingHalf) -> None:
-        """A half message was stored; its offset is beyond all others'."""
+        """Add a stored half message, whose offset is above all others."""
         self._open[half.offset] = self._copies[half.offset] = self._identities[half.identity] = half
         self.counts[half.topic] = self.counts.get(half.topic, 0) + 1
         self._given_up.pop(half.identity, None)
 
     def waiting(self) -> list[WaitingHalf]:
-        """All that wait, in the order of their newest copies."""
+        """Return all waiting half messages in the order of their newest copies."""
         return list(self._open.values())
 
     def is_open(self, half: WaitingHalf) -> bool:
@@ -153,14 +153,14 @@ class TransactionLedger:
         return identity in self._identities
 
     def find(self, offset: int, identity: HalfIdentity) -> WaitingHalf | None:
-        """The half message a decision is about.
+        """Return the half message that a decision names.
 
         Args:
-            offset: queue offset of any of its copies.
-            identity: of the record at that offset.
+            offset: queue offset of one of its copies.
+            identity: identity of the record at that offset.
 
         Returns:
-            The message, or None when it has been decided. One that was given up may still be decided.
+            The message, or None when it has been decided. An abandoned message may still be decided.
         """
         found = self._copies.get(offset)
         if found is None:
@@ -173,11 +173,11 @@ class TransactionLedger:
         return self._given_up.get(identity) if found is None else found
 
     def outcome(self, offset: int) -> TransactionOutcome | None:
-        """What was decided of a half queue offset lately, None when that is not known (any more)."""
+        """Return the recent outcome for a half queue offset; None when it is unknown or too old."""
         return self._outcomes.get(offset)
 
     def decided(self, half: WaitingHalf, outcome: TransactionOutcome) -> list[int]:
-        """A half message was committed or rolled back; returns the queue offsets to be marked."""
+        """Note that a half message was committed or rolled back; return the queue offsets to mark."""
         offsets = [half.offset, *(offset for offset, _ in half.older)]
         for offset in offsets:
             self._outcomes[offset] = outcome
@@ -185,7 +185,7 @@ class TransactionLedger:
             del self._outcomes[next(iter(self._outcomes))]
         self._given_up.pop(half.identity, None)
         self._close(half)
-        # What lies before the progress is done for every reader, marked or not.
+        # Readers skip offsets below the progress, so these need no mark.
         return [offset for offset in offsets if offset == half.offset or offset >= self.progress]
 
     def copied(self, half: WaitingHalf, offset: int, place: int, *, checked: bool) -> None:
@@ -200,7 +200,7 @@ class TransactionLedger:
         self._open[offset] = self._copies[offset] = half
 
     def gave_up(self, half: WaitingHalf) -> list[int]:
-        """Give up a half message: it is checked no more; returns the queue offsets to mark."""
+        """Abandon a half message, which is not checked again; return the queue offsets to mark."""
         self._close(half)
         self._given_up[half.identity] = half
         while len(self._given_up) > REMEMBERED:
@@ -208,7 +208,7 @@ class TransactionLedger:
         return [half.offset]
 
     def lost(self, half: WaitingHalf) -> None:
-        """A half message is no longer in the log."""
+        """Drop a half message that is no longer in the log."""
         self._close(half)
 
     def _close(self, half: WaitingHalf) -> None:
@@ -236,35 +236,35 @@ class TransactionLedger:
         return self._unwritten
 
     def marks_written(self, count: int, op_offset: int) -> None:
-        """The first `count` unwritten marks are in the log, as one message of the op queue."""
+        """Note that the first `count` unwritten marks are in the log as one message of the op queue."""
         written, self._unwritten = self._unwritten[:count], self._unwritten[count:]
         self.marked(op_offset, written)
 
     def marked(self, op_offset: int, offsets: Collection[int]) -> None:
-        """The op queue has marks for half queue offsets."""
+        """Note the half queue offsets that a message of the op queue marks."""
         self._next_mark = op_offset + 1
         if offsets:
             self._marks.append((op_offset, max(offsets)))
 
     def positions(self, half_end: int) -> tuple[int, int]:
-        """How far half queue and op queue are done with; both only grow.
+        """Return the progress in the half queue and the op queue; both only grow.
 
         Args:
-            half_end: next offset of the half queue.
+            half_end: end offset of the half queue.
 
         Returns:
-            The next offset of each that a reader after a restart has to look at.
+            The first offset of each queue that a restart has to read.
         """
-        # A decision whose mark is not written yet holds nothing up: what lies before the progress is done anyway.
+        # The progress passes decided offsets whose marks are not written yet, because readers skip offsets below it.
         self.progress = max(self.progress, min(next(iter(self._open), half_end), half_end))
         while self._marks and self._marks[0][1] < self.progress:
             self._marks.popleft()
         return self.progress, self._marks[0][0] if self._marks else self._next_mark
 
-    # a new life
+    # restart
 
     def clear(self) -> None:
-        """Forget everything, before the log is read again."""
+        """Clear the ledger before the log is read again."""
         self.counts.clear()
         for table in (self._open, self._copies, self._identities, self._given_up, self._outcomes):
             table.clear()
@@ -276,10 +276,10 @@ class TransactionLedger:
         """Rebuild the ledger.
 
         Args:
-            halves: one per record of the half queue from `progress` on, in order.
+            halves: one for each record of the half queue from `progress` on, in order.
             marked: half queue offsets that have marks.
-            progress: how far the half queue was done with.
-            op_progress: how far the op queue was done with.
+            progress: saved progress in the half queue.
+            op_progress: saved progress in the op queue.
         """
         self.progress, self._next_mark = progress, max(self._next_mark, op_progress)
         newest: dict[int, WaitingHalf] = {}

@@ -1,7 +1,7 @@
-"""Access control of one server: its rules, the gate in front of its handlers, and the account it asks others with.
+"""Access control of one server: its rules, the gate in front of its handlers, and its own account towards others.
 
-`authenticationEnabled` chooses users and policies of RocketMQ 5.3, else `aclEnable` the accounts of 4.x; else there is
-none, and nothing is paid for it.
+`authenticationEnabled` selects users and policies of RocketMQ 5.3. Otherwise `aclEnable` selects the accounts of 4.x.
+With neither there is no access control, and it costs nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tianzhou.supervision import Supervisor
 
 FILE_NAME: Final = "plain_acl.yml"
 FOLDER_NAME: Final = "acl"
-"""Beside `plain_acl.yml`: further files."""
+"""Folder beside `plain_acl.yml` with further files."""
 READING: Final = "reading the files of access rules"
 """Name of the work that fails while the content of a rule file is not in force."""
 _log = logging.getLogger(__name__)
@@ -50,36 +50,36 @@ class Credentials(NamedTuple):
 
 
 def credentials_by_chance() -> Credentials:
-    """Credentials of servers in one process, which nobody else can know."""
+    """Return random credentials that the servers of one process share and no other process can guess."""
     return Credentials(f"tianzhou-{secrets.token_hex(8)}", secrets.token_urlsafe(32))
 
 
 class Supervises(Protocol):
-    """Owns a task of the server."""
+    """Starts an owned task of the server."""
 
     def __call__(self, name: str, work: Callable[[], Any]) -> object:
-        """Run it until the server ends."""
+        """Run the work until the server ends."""
 
 
 class AccessControl:
     """Access control of one server.
 
     Args:
-        settings: of the server.
-        folder: where the server's state is.
+        settings: the server's settings.
+        folder: the server's state folder.
         cluster: the server's cluster, empty for a name server.
         bounds: limits in force, and the counter of refusals.
         clock: time of changes.
-        own: what the servers of this process sign with, where the settings name nobody.
+        own: credentials that the servers of this process sign with, unless the settings name others.
 
     Attributes:
-        files: the accounts; None with users.
-        users: the users; None with accounts.
-        gate: in front of the handlers.
-        hooks: sign the server's own requests.
+        files: the rule files of 4.x accounts; None with users.
+        users: the users; None with 4.x accounts.
+        gate: the gate in front of the handlers.
+        hooks: RPC hooks that sign the server's own requests.
 
     Raises:
-        ConfigError: rules cannot be read; names the file or key, and what to do.
+        ConfigError: rules cannot be read; names the file or key, and the remedy.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class AccessControl:
             )
 
     async def start(self, own: Supervises) -> None:
-        """Load users, or watch the files of accounts.
+        """Load users, or watch the rule files.
 
         Raises:
             ConfigError: the users cannot be read.
@@ -129,7 +129,7 @@ class AccessControl:
             own("access rules", partial(self.files.watch, self._report))
 
     def report_to(self, server: Supervisor) -> None:
-        """Note rule files that cannot be read as failing work of a server: for its metrics, `status` and `doctor`."""
+        """Report unreadable rule files as failing work of a server: for its metrics, `status` and `doctor`."""
         self._servers.append(server)
 
     def _report(self) -> None:
@@ -141,7 +141,7 @@ class AccessControl:
                 server.well(READING)
 
     async def close(self) -> None:
-        """Return when changes that have begun are on the disk."""
+        """Wait until begun changes are on the disk."""
         if self.users is not None:
             await self.users.close()
 
@@ -154,10 +154,10 @@ def access_control(
     clock: Clock,
     own: Credentials | None = None,
 ) -> AccessControl | None:
-    """Access control as the settings of a server ask for it; None where everybody may everything.
+    """Return the access control that a server's settings select; None when every peer may make every request.
 
     Raises:
-        ConfigError: see `AccessControl`, or policies would be checked of users that nobody has authenticated.
+        ConfigError: as `AccessControl`, or authorization is enabled without authentication.
     """
     switches = settings.access_switches
     if switches.authorization and not switches.authentication:
@@ -172,15 +172,15 @@ def access_control(
 def prepared_users(
     access: AccessControl | None, settings: AuthSettings, folder: Path, cluster: str, bounds: Bounds
 ) -> UserStore | None:
-    """Return the users that a server manages while nobody is checked by them; None for one that prepares none.
+    """Return the users that a server manages before it authenticates peers by them; None without such users.
 
-    `authenticationMetadataProvider` has them kept while `authenticationEnabled` is not set.
+    `authenticationMetadataProvider` makes a server store users while `authenticationEnabled` is not set.
 
     Args:
         access: access control of the server.
-        settings: of the server.
-        folder: where its state is.
-        cluster: its cluster, empty for a name server.
+        settings: the server's settings.
+        folder: the server's state folder.
+        cluster: the server's cluster, empty for a name server.
         bounds: limits in force.
     """
     if not settings.keeps_users or (access is not None and access.users is not None):
@@ -196,7 +196,7 @@ async def kept_users(
     cluster: str,
     bounds: Bounds,
 ) -> UserStore | None:
-    """Return the users that a server manages on request; None for a server that keeps none.
+    """Return the users that a server manages on request; None for a server without users.
 
     Args:
         stack: closes the store of prepared users.
@@ -218,7 +218,7 @@ async def kept_users(
 
 
 def plain_file(settings: AuthSettings, folder: Path) -> Path:
-    """Where `plain_acl.yml` is: where `aclConfigPath` says, below `rocketmqHome`, or with the server's state."""
+    """Return the path of `plain_acl.yml`: `aclConfigPath`, else below `rocketmqHome`, else in the state folder."""
     if settings.acl_config_path:
         return Path(settings.acl_config_path).expanduser()
     if settings.rocketmq_home:
@@ -227,7 +227,7 @@ def plain_file(settings: AuthSettings, folder: Path) -> Path:
 
 
 def _former_accounts(file: Path, clock: Clock) -> list[Account]:
-    """Accounts of 4.x that become users."""
+    """Return the 4.x accounts that become users."""
     try:
         configs = PlainFiles(file, file.parent / FOLDER_NAME, _nothing, clock).configs
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Access control at the door of a server: no request reaches its handler without passing it (docs/adr/0017)."""
+"""Access control in front of a server's handlers: every request passes it first (docs/adr/0017)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HOT_CODES, HotFields
 
 COUNTED: Final = "access"
-"""The name that refusals are counted under: `refused_access` in the runtime figures."""
+"""Name of the refusal counter: `refused_access` in the runtime figures."""
 
 ANSWERED_ONE_WAY: Final = frozenset({int(RequestCode.END_TRANSACTION)})
-"""Codes whose refusal is sent to the peer although the request is one-way: a transaction that is not ended is a message
-that is not delivered. Clients log an answer that they have not waited for."""
+"""Codes whose refusal is sent to the peer although the request is one-way. A transaction that is not ended is a message
+that is not delivered. Clients log a reply that no caller waits for."""
 _IDENTITY: Final = "access.identity"
 _NEVER: Final = object()
 Reply = TypeVar("Reply")
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def access_request(connection: Connection, command: Command) -> AccessRequest:
-    """What access control looks at, of a request that a connection has sent."""
+    """Return the parts of a connection's request that access control checks."""
     return AccessRequest(
         command.code,
         command.fields if command.header is None else HotFields(command.code, command.header),
@@ -50,13 +50,13 @@ def access_request(connection: Connection, command: Command) -> AccessRequest:
 
 
 class AccessGate:
-    """Lets requests through to handlers as the rules allow.
+    """Gate that passes a request to its handler only if the rules allow it.
 
     Args:
-        rules: decide.
-        refusals: counts what was refused.
-        by_body: request codes whose bodies say what they need. At the door these are only looked at for who has
-            signed them; whether that account may is decided behind `inner`, when the body has been decoded.
+        rules: decide on each request.
+        refusals: counts refused requests.
+        by_body: request codes whose required resources are in the body. The gate only verifies the signature of such a
+            request before decoding; `inner` checks the permissions once the body is decoded.
     """
 
     def __init__(self, rules: AccessRules, refusals: Refusals, by_body: frozenset[int] = frozenset()) -> None:
@@ -67,7 +67,7 @@ class AccessGate:
         self._grants = Grants(rules)
 
     def door(self, code: int, handle: Serve[Reply]) -> Serve[Reply]:
-        """A handler that sees only requests of accounts."""
+        """Return a handler that serves only authenticated and allowed requests."""
         if code == RequestCode.HEART_BEAT:
             return self._behind(self._remember, handle)
         if code in self._by_body:
@@ -75,29 +75,29 @@ class AccessGate:
         return self._behind_grants(code, handle) if code in HOT_CODES else self._behind(self._check, handle)
 
     def guarded(self, serve: Serve[Reply]) -> Serve[Reply]:
-        """What serves all requests of a port, of which none is decided by its body."""
+        """Return a handler that checks every request of a port; no request code there is in `by_body`."""
         return self._behind(self._check, serve)
 
     def signed(self, serve: Serve[Reply]) -> Serve[Reply]:
-        """What serves requests of every account, whatever they are for."""
+        """Return a handler that serves requests of every authenticated account, without a permission check."""
         return self._behind(self._identify, serve)
 
     @staticmethod
     def account_of(connection: Connection) -> str:
-        """Account that a connection's last heartbeat was of; empty for a peer that need not say who it is."""
+        """Return the account of a connection's last heartbeat; empty for a peer that need not authenticate."""
         identity: Identity = connection.attributes.get(_IDENTITY, NOBODY)
         return identity.account
 
     def allow(self, request: AccessRequest) -> None:
-        """Return when a request of another protocol's is allowed.
+        """Check a request of another protocol.
 
         Raises:
-            AccessDenied: it is not.
+            AccessDenied: the rules do not allow the request.
         """
         self._rules.check(request)
 
     def may_send(self, connection: Connection, topic: str) -> bool:
-        """Whether the account that a connection's last heartbeat was of may send to a topic."""
+        """Whether the account of a connection's last heartbeat may send to a topic."""
         return self._may(connection.attributes.get(_IDENTITY, NOBODY), RequestCode.SEND_MESSAGE, connection, topic)
 
     def sends_from(self, connection: Connection) -> Callable[[int, str, str], HmacStart | None]:
@@ -129,15 +129,15 @@ class AccessGate:
         return self._rules.may(identity, request, part_of=part_of)
 
     def check_account(self, code: int, ip: str, account: str) -> None:
-        """Return when an account that nobody has to sign for may make a request that names nothing.
+        """Check whether an account without a signature may make a request that names no resource.
 
         Args:
-            code: of the request.
-            ip: where it comes from.
-            account: that of a certificate.
+            code: request code.
+            ip: address of the peer.
+            account: account of the peer's certificate.
 
         Raises:
-            AccessDenied: it may not; counted.
+            AccessDenied: the account may not make the request; the refusal is counted.
         """
         try:
             self._rules.check(AccessRequest(code, {}, ip=ip, account=account))
@@ -146,12 +146,12 @@ class AccessGate:
             raise
 
     def inner(self, code: int, handle: Serve[Any], turns: Turns | None = None) -> Serve[Any]:
-        """A handler that sees only requests whose decoded bodies name nothing the account may not use.
+        """Return a handler that serves a request only if the account may use all resources in its decoded body.
 
         Args:
             code: request code.
             handle: the handler.
-            turns: allowance that large bodies, which have been decoded before, are looked at in; None looks at once.
+            turns: time allowance for checking large bodies that are decoded already; None checks them at once.
         """
         if code not in self._by_body:
             return handle
@@ -172,7 +172,7 @@ class AccessGate:
         try:
             async with Pace(turns, behind=False) as pace:
                 epoch: object = _NEVER
-                while epoch != self._rules.epoch:  # rules that change in between count
+                while epoch != self._rules.epoch:  # check again if the rules changed during the check
                     epoch = self._rules.epoch
                     for _ in self._rules.check_parts(request, parts(request)):
                         await pace.rest()
@@ -221,17 +221,17 @@ class AccessGate:
         return serve
 
     def refused(self, connection: Connection, command: Command, error: AccessDenied, about: str = "") -> None:
-        """Count and log a refusal, and send it for the one-way requests of `ANSWERED_ONE_WAY`.
+        """Count and log a refusal. Send it to the peer for the one-way requests of `ANSWERED_ONE_WAY`.
 
         Args:
-            connection: of the peer.
+            connection: connection of the peer.
             command: the refused request.
             error: the refusal.
-            about: topic of the message that the request is about, where a handler has refused it.
+            about: topic of the message concerned, where a handler has refused the request.
         """
         self._refusals.counts[COUNTED] += 1
         code, signs = int(command.code), access_request(connection, command).fields.get(ACCESS_KEY, "")
-        # Only names of accounts and topics that exist: a peer that makes names up writes one line.
+        # Only existing accounts and topics enter the log key, so a peer that invents names writes one line.
         known = signs if self._rules.secret_of(signs) is not None else ""
         if self._once.first((connection.verified_ip, code, known, about)):
             _log.warning(

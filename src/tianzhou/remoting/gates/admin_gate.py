@@ -1,7 +1,7 @@
-"""Requests that can lose messages or stop the service: taken from this machine only, unless a key lets others in.
+"""Gate for requests that can lose messages or stop the service: by default only this machine may send them.
 
-Who may do what is decided by credentials once there are any; until then a peer that reaches the port must not be able
-to delete what others wait for. Creating topics and groups, sending, consuming and looking are open to all.
+Credentials decide once there are any. Until then, a peer that reaches the port must not be able to delete data that
+others need. Creating topics and groups, sending, consuming and viewing are open to all peers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tianzhou.wire.codes import ResponseCode, request_name
 from tianzhou.wire.command import Command
 
 KEY: Final = "enableRemoteAdmin"
-"""The setting that lets other machines in."""
+"""The setting that admits other machines."""
 
 DANGEROUS: Final[Mapping[int, str]] = {
     Code.UPDATE_BROKER_CONFIG: "changes settings",
@@ -59,7 +59,7 @@ DANGEROUS: Final[Mapping[int, str]] = {
     Code.CLEAN_BROKER_DATA: "changes what is replicated",
     Code.REGISTER_MESSAGE_FILTER_CLASS: "runs code of the peer",
 }
-"""Guarded request codes, and what each does; tests/form/test_changeable_settings.py lists those open to every peer."""
+"""Guarded request codes with their effects; tests/form/test_changeable_settings.py lists the open codes."""
 
 
 _OPEN: Final = {
@@ -70,12 +70,12 @@ _FIX: Final = "to know who asks, set aclEnable or authenticationEnabled (docs/ho
 
 
 def exposure_warning(server: str, host: str, opened: bool, *, checked: bool = False) -> str:
-    """Warning for operators about a server that other machines can reach; empty for one that they cannot.
+    """Return a warning about a server that other machines can reach; empty when they cannot.
 
     Args:
         server: "broker" or "name server".
         host: the address it listens on.
-        opened: whether the key lets other machines in.
+        opened: whether the key admits other machines.
         checked: whether access control is on.
     """
     if checked or is_loopback(host):
@@ -88,11 +88,11 @@ def exposure_warning(server: str, host: str, opened: bool, *, checked: bool = Fa
 
 
 class AdminGate:
-    """Guards the handlers of dangerous requests; the others are not touched.
+    """Guard of the handlers of dangerous requests; other handlers stay unchanged.
 
     Args:
         server: "broker" or "name server", for messages.
-        opened: whether the key lets other machines in.
+        opened: whether the key admits other machines.
     """
 
     def __init__(self, server: str, opened: Callable[[], bool]) -> None:
@@ -100,7 +100,7 @@ class AdminGate:
         self._opened = opened
 
     def guarded(self, table: Mapping[int, Callable[[Connection, Command], Any]]) -> dict[int, Any]:
-        """The handler table with the dangerous requests guarded."""
+        """Return the handler table with the dangerous requests guarded."""
         return {int(code): self._guard(code, handle) if code in DANGEROUS else handle for code, handle in table.items()}
 
     def _guard(

@@ -8,15 +8,15 @@ from tianzhou.remoting.connection import Connection
 
 
 def is_on_this_machine(connection: Connection) -> bool:
-    """Whether a peer is on this machine, and so is the client it speaks for if it is a load balancer.
+    """Whether a peer is on this machine. For a load balancer, its client must be on this machine, too.
 
-    Anybody can send a PROXY header, so that one never makes a peer local.
+    Every peer can send a PROXY header, so the header alone never makes a peer local.
     """
     return all(host and (host == connection.local_ip or is_loopback(host)) for host in origin(connection))
 
 
 def origin(connection: Connection) -> tuple[str, str]:
-    """The host of a peer's socket, and the one of its PROXY header (the same without one)."""
+    """Return the host of a peer's socket, and the host of its PROXY header (the same without a header)."""
     return str(ipaddress.ip_address(connection.remote_host_bytes)), connection.remote_ip
 
 

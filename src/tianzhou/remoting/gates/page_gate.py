@@ -1,7 +1,7 @@
-"""Who may see a server's page of metrics: the same rules as for requests, or named addresses.
+"""Access to a server's metrics page: by the same rules as requests, or by named addresses.
 
-With access control the page is a request like GET_BROKER_RUNTIME_INFO (28): it needs an account that may look at the
-cluster. `metricsAllowedAddresses` opens it to the addresses it names, and to nobody else.
+With access control the page is a request like GET_BROKER_RUNTIME_INFO (28): it needs an account that may view the
+cluster. `metricsAllowedAddresses` opens it to the listed addresses only.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def parse_addresses(text: str) -> list[_Network]:
-    """Read addresses and CIDR ranges, joined by commas.
+    """Parse addresses and CIDR ranges, joined by commas.
 
     Raises:
-        ConfigError: one is neither, or there are too many.
+        ConfigError: an entry is neither, or there are too many.
     """
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if len(entries) > MOST:
@@ -41,15 +41,15 @@ def parse_addresses(text: str) -> list[_Network]:
 
 
 class PageGate:
-    """Decides who may see the page.
+    """Decides which peers may see the metrics page.
 
     Args:
-        addresses: the setting.
+        addresses: value of `metricsAllowedAddresses`.
         access: access control; None without.
-        refusals: counts who was refused.
+        refusals: counts refused peers.
 
     Raises:
-        ConfigError: the setting cannot be read.
+        ConfigError: the setting cannot be parsed.
     """
 
     def __init__(self, addresses: str, access: AccessGate | None, refusals: Refusals) -> None:
@@ -59,7 +59,7 @@ class PageGate:
         self._once = Once()
 
     def allowed(self, ip: str, credentials: tuple[str, str] | None) -> int:
-        """Status for a peer: 200, 401 without credentials where they are needed, 403.
+        """Return the HTTP status for a peer: 200, 401 when it needs credentials and sent none, or 403.
 
         Args:
             ip: address of its socket.
@@ -77,12 +77,12 @@ class PageGate:
         try:
             self._access.allow(AccessRequest(RequestCode.GET_BROKER_RUNTIME_INFO, fields, ip=ip))
         except AccessDenied as error:
-            # Addresses on white lists need no credentials; others are asked for them.
+            # Addresses on white lists need no credentials; the server asks other addresses for them.
             return 401 if credentials is None else self._refused(ip, error.remark)
         return 200
 
     def warning(self, server: str, host: str) -> str:
-        """Warning about a page that other machines can read unchecked; empty for one that they cannot.
+        """Return a warning about a page that other machines can read unchecked; empty when they cannot.
 
         Args:
             server: "broker" or "name server".

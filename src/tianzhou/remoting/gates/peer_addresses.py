@@ -1,4 +1,4 @@
-"""Addresses of peers: which load balancers may speak for others, and how many connections each address has. Pure."""
+"""Addresses of peers: load balancers with a trusted PROXY header, and the connections per address. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def _address(host: str) -> _Address | None:
 
 
 def host_of(name: str) -> tuple[str, bytes]:
-    """A peer's IP address as text and as the bytes messages keep of it; IPv4 is IPv4 on sockets of both kinds, too.
+    """Return a peer's IP address as text and as the bytes stored in messages. An IPv4-mapped IPv6 address becomes IPv4.
 
     Raises:
-        ValueError: it is no address.
+        ValueError: it is not an IP address.
     """
     address = ipaddress.ip_address(name.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -41,10 +41,10 @@ def host_of(name: str) -> tuple[str, bytes]:
 
 
 class TrustedProxies:
-    """Load balancers whose PROXY header is believed; nobody by default.
+    """Load balancers whose PROXY header is trusted; none by default.
 
-    Anybody can send such a header. Believed from everybody, it would let a peer take an address that access control
-    lets in, or another one with each connection.
+    Every peer can send such a header. If the server trusted every peer, a peer could claim an address that access
+    control admits, or a new address with each connection.
 
     Args:
         ranges: addresses and networks.
@@ -55,10 +55,10 @@ class TrustedProxies:
 
     @classmethod
     def parse(cls, text: str) -> TrustedProxies:
-        """Read the setting: addresses and networks in CIDR form, joined by `;` or `,`.
+        """Parse the setting: addresses and networks in CIDR form, joined by `;` or `,`.
 
         Raises:
-            ConfigError: one is neither, or there are more than 1000.
+            ConfigError: an entry is neither, or there are more than 1000.
         """
         parts = [part for part in _SEPARATORS.split(text) if part]
         if len(parts) > MOST_RANGES:
@@ -75,7 +75,7 @@ class TrustedProxies:
         return cls(ranges)
 
     def trusts(self, host: str) -> bool:
-        """Whether the PROXY header of a socket's peer is believed.
+        """Whether the PROXY header of a socket's peer is trusted.
 
         Args:
             host: the address of the peer's socket.
@@ -87,7 +87,7 @@ class TrustedProxies:
 
 
 class PeerCounts:
-    """Connections of each address; IPv6 by its first 64 bits, as one machine has all the addresses behind them."""
+    """Counter of connections per address. IPv6 counts by its first 64 bits, as one machine may own that network."""
 
     def __init__(self) -> None:
         self._counts: dict[bytes, int] = {}
@@ -96,7 +96,7 @@ class PeerCounts:
         return len(self._counts)
 
     def of(self, host: str) -> int:
-        """Connections an address has now."""
+        """Return the present number of connections of an address."""
         return self._counts.get(_key(host), 0)
 
     def add(self, host: str) -> None:
@@ -105,7 +105,7 @@ class PeerCounts:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def remove(self, host: str) -> None:
-        """Forget a connection that was counted."""
+        """Remove a counted connection."""
         key = _key(host)
         left = self._counts.get(key, 0) - 1
         if left > 0:

@@ -1,8 +1,8 @@
 """Rule files of RocketMQ 4.x on the disk: read, watched by content, and changed for administrators (broker.md §22.1).
 
-The files of the folder come first, then `plain_acl.yml`, as RocketMQ reads them. An unreadable file keeps its
-former rules in force, and so does a file without data, because an editor may be writing it. The other files are read
-all the same. A file that is deleted, or lists no accounts, revokes its rules.
+The files of the folder come first, then `plain_acl.yml`, as RocketMQ reads them. When a file is unreadable, its former
+rules stay in force. The same holds for a file without data, because an editor may be writing it. The other files are
+still read. A file that is deleted, or lists no accounts, revokes its rules.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tianzhou.model import DataVersion
 from tianzhou.remoting.side_thread import ASIDE
 
 WATCH_S: Final = 5.0
-"""Seconds between two looks at the files, as RocketMQ's."""
+"""Seconds between two checks of the files, as RocketMQ's."""
 MAX_FILES: Final = 256
-"""Files below `conf/acl/` that are read."""
+"""Maximum number of files below `conf/acl/` that are read."""
 _ENDINGS: Final = (".yml", ".yaml")
 _log = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ NO_DATA: Final = (
 
 
 class _Read(NamedTuple):
-    """The files at one look.
+    """The files at one check.
 
     Attributes:
         contents: bytes by path, or the reason that a file cannot be read, as text.
         configs: content of the files; the former content of a file that cannot be read.
         faults: reasons that the present content of a file is not in force, by path.
-        rules: of all files.
+        rules: rules of all files.
     """
 
     contents: dict[Path, bytes | str]
@@ -59,18 +59,18 @@ class _Read(NamedTuple):
 
 
 class PlainFiles:
-    """The rules of the files, as they are now (`AccessRules`).
+    """The rules of the present files (`AccessRules`).
 
     Args:
         file: `plain_acl.yml`.
-        folder: `conf/acl`; it need not be there.
-        needs: what a request needs of an account.
+        folder: `conf/acl`; it may be missing.
+        needs: returns the permissions that a request needs.
         clock: time of changes, for the version of a file.
-        own: an account of the server's own, which is in no file.
+        own: the server's own account, which is in no file.
 
     Raises:
-        ConfigError: a file cannot be read at the start. A file without data, and no file at all, refuse everybody, as
-            with RocketMQ.
+        ConfigError: a file cannot be read at the start. With a file without data, or without any file, every request is
+            refused, as with RocketMQ.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class PlainFiles:
 
     @property
     def configs(self) -> dict[Path, PlainConfig]:
-        """What the files say, in the order of their reading."""
+        """Parsed content of the files, in reading order."""
         return self._read.configs
 
     @property
     def faults(self) -> dict[Path, str]:
-        """Why the present content of a file is not in force, by the file's path; the rules before it are."""
+        """Reason why a file's present content is not in force, by path. Its former rules stay in force."""
         return self._read.faults
 
     @property
@@ -141,10 +141,10 @@ class PlainFiles:
         return {str(path): config.data_version for path, config in self._read.configs.items()}
 
     async def watch(self, looked: Callable[[], object]) -> None:
-        """Look at the files every `WATCH_S` seconds, for ever; for `Supervisor.own`.
+        """Check the files every `WATCH_S` seconds, for ever; for `Supervisor.own`.
 
         Args:
-            looked: called after each look.
+            looked: called after each check.
         """
         while True:
             await asyncio.sleep(WATCH_S)
@@ -152,21 +152,21 @@ class PlainFiles:
             looked()
 
     async def refresh(self) -> None:
-        """Put the files in force when their content has changed; a fault is logged once."""
+        """Put the files in force when their content has changed. Log each fault once."""
         async with self._changing:
             found = await ASIDE.run(self._look)
             if found is not None:
                 self._take(found)
 
     async def update_account(self, access_key: str, changed: Callable[[Account], Account]) -> None:
-        """Change an account in the file that has it, or make one in `plain_acl.yml`.
+        """Change an account in its file, or create an account in `plain_acl.yml`.
 
         Args:
-            access_key: its name.
-            changed: the account as it shall be, from what it is.
+            access_key: name of the account.
+            changed: returns the changed account for the present one.
 
         Raises:
-            ConfigError: it cannot be so, or the files cannot be read.
+            ConfigError: the changed account is invalid, or the files cannot be read.
             OSError: the file cannot be written.
         """
         async with self._changing:
@@ -181,7 +181,7 @@ class PlainFiles:
             await self._write(found, target, msgspec.structs.replace(config, accounts=(*others, account)))
 
     async def delete_account(self, access_key: str) -> bool:
-        """Delete an account from the file that has it; whether there was one.
+        """Delete an account from its file. Return whether it existed.
 
         Raises:
             ConfigError: it is the last account, or the file cannot be read.
@@ -200,14 +200,14 @@ class PlainFiles:
             return True
 
     async def update_white_list(self, patterns: tuple[str, ...], path: str = "") -> bool:
-        """Replace the global white list of a file; whether the file is one of the rules'.
+        """Replace the global white list of a file. Return whether the file is one of the rule files.
 
         Args:
             patterns: see `tianzhou.access.addresses.parse_pattern`.
-            path: the file, of those that are read; empty means `plain_acl.yml`.
+            path: path of a rule file; empty means `plain_acl.yml`.
 
         Raises:
-            ConfigError: a pattern is wrong, or the file cannot be read.
+            ConfigError: a pattern is invalid, or the file cannot be read.
             OSError: the file cannot be written.
         """
         for pattern in patterns:
@@ -222,7 +222,7 @@ class PlainFiles:
             return True
 
     async def _now(self) -> _Read:
-        """Return what the disk has: what somebody has edited since the last look must not be lost."""
+        """Return the present files on the disk, so that a write does not lose edits made since the last check."""
         return await ASIDE.run(self._look) or self._read
 
     async def _write(self, found: _Read, path: Path, config: PlainConfig) -> None:
@@ -237,7 +237,7 @@ class PlainFiles:
         found = self._parsed({**contents, path: text}, self._read.configs)
         if path in found.faults:
             raise ConfigError(found.faults[path])
-        # A link stays one: what it points to is replaced.
+        # Keep a symbolic link: replace the file that it points to.
         real = path.resolve()
         replace_file(real, text, mode=None if real.exists() else OWN_ONLY)
         return found
@@ -247,7 +247,7 @@ class PlainFiles:
         try:
             contents = _contents(self.file, self._folder, before.configs)
         except (ConfigError, OSError) as error:
-            # Not even the list of files is known.
+            # Even the list of files is unknown.
             contents = {**before.contents, self._folder: str(error)}
         return None if contents == before.contents else self._parsed(contents, before.configs)
 
@@ -328,7 +328,7 @@ def _account_of(configs: dict[Path, PlainConfig], access_key: str) -> Account | 
 
 
 def _parse(path: Path, content: bytes | str) -> PlainConfig | None:
-    """Return what a file says; None when it has no data.
+    """Return the parsed content of a file; None when the file has no data.
 
     Raises:
         ConfigError: it cannot be read; the text names the file.
@@ -344,12 +344,12 @@ def _parse(path: Path, content: bytes | str) -> PlainConfig | None:
 
 
 def _contents(file: Path, folder: Path, before: Iterable[Path] = ()) -> dict[Path, bytes | str]:
-    """Return the content of each file, or why it cannot be read.
+    """Return the content of each file, or the reason why it cannot be read.
 
     Args:
         file: `plain_acl.yml`.
-        folder: with the further files.
-        before: files of the last look. Files in a folder that cannot be listed count as present.
+        folder: folder of the further files.
+        before: files of the last check. Files in a folder that cannot be listed count as present.
     """
     hidden: list[OSError] = []
     found: dict[Path, bytes | str] = {}
@@ -375,7 +375,7 @@ def _files_below(folder: Path, file: Path, hidden: Callable[[OSError], object]) 
     inside = folder.resolve()
 
     def note(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # as of a folder that need not be there
+        if not isinstance(error, FileNotFoundError):  # the folder may be missing
             hidden(error)
 
     for place, folders, names in os.walk(folder, onerror=note):
@@ -392,7 +392,7 @@ def _files_below(folder: Path, file: Path, hidden: Callable[[OSError], object]) 
 
 
 def _bytes_of(path: Path) -> bytes:
-    # Without O_NONBLOCK, somebody's pipe would be waited for.
+    # Without O_NONBLOCK, opening a named pipe would block.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

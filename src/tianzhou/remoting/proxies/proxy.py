@@ -1,4 +1,4 @@
-"""HAProxy's PROXY protocol, versions 1 and 2: the client a load balancer speaks for (wire.md §1.11). Pure."""
+"""HAProxy's PROXY protocol, versions 1 and 2: the client that a load balancer forwards (wire.md §1.11). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tianzhou.limits import PROXY_BYTES
 from tianzhou.remoting.foreign import explain
 
 FIRST_BYTES: Final = (b"P", b"\r")
-"""First bytes of PROXY headers; a frame that began so would be longer than any may be."""
+"""First bytes of PROXY headers. A frame with such a first byte would exceed the maximum frame size."""
 _TEXT: Final = b"PROXY "
 _SHORTEST_TEXT: Final = len(b"PROXY UNKNOWN\r\n")
 _LONGEST_TEXT: Final = 107
@@ -22,7 +22,7 @@ _LOCAL: Final = 0x20
 _PROXIED: Final = 0x21
 _ADDRESS_BYTES: Final = {1: 4, 2: 16}
 _VALUE_OVERHEAD: Final = 100
-"""Memory of a value besides its text."""
+"""Memory of a value in addition to its text, bytes."""
 _TLV_HEAD: Final = struct.Struct(">BH")
 
 
@@ -31,9 +31,9 @@ class ProxyHeader:
     """A parsed PROXY header.
 
     Attributes:
-        source: the client's address, `host:port`; empty when the balancer speaks for itself or does not know.
-        ip: its host alone.
-        values: by the type of the value, those that are text, and not more than is worth remembering.
+        source: the client's address, `host:port`; empty when the balancer connects for itself or has no address.
+        ip: the host of `source`.
+        values: text values by their type, within a limited size.
     """
 
     source: str = ""
@@ -42,10 +42,10 @@ class ProxyHeader:
 
 
 def missing(data: bytes) -> int:
-    """How many more bytes belong to the header at least; 0 when it is whole.
+    """Return the minimum number of bytes missing from the header; 0 when it is complete.
 
     Raises:
-        ProtocolError: it is no such header.
+        ProtocolError: it is not a PROXY header.
     """
     if data.startswith(_TEXT[: len(data)]):
         if b"\n" in data:
@@ -61,7 +61,7 @@ def missing(data: bytes) -> int:
 
 
 def parse(header: bytes) -> ProxyHeader:
-    """Read a whole header.
+    """Parse a complete header.
 
     Raises:
         ProtocolError: it is malformed.

@@ -1,4 +1,4 @@
-"""SOCKS 5: reaching servers through a proxy, with no log-in or with user and password (client.md §21). Pure."""
+"""SOCKS 5: connections to servers through a proxy, without login or with user and password (client.md §21). Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_PASSWORD: Final = 2
 CONNECT: Final = 1
 IPV4, NAME, IPV6 = 1, 3, 4
 LONGEST: Final = 255
-"""Bytes of a name, a user or a password: their lengths take one byte."""
+"""Maximum bytes of a name, a user or a password: their lengths take one byte."""
 EVERYWHERE: Final = "0.0.0.0/0"
 
 _REFUSALS: Final = {
@@ -36,13 +36,13 @@ _SHAPE: Final = '{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password
 
 @dataclass(frozen=True, slots=True)
 class SocksProxy:
-    """A proxy.
+    """A SOCKS 5 proxy.
 
     Attributes:
-        host: where it listens.
-        port: where it listens.
-        username: who we are; empty when it asks nobody.
-        password: belongs to the name.
+        host: the proxy's host.
+        port: the proxy's port.
+        username: user for the login; empty for a proxy without login.
+        password: the user's password.
     """
 
     host: str
@@ -58,11 +58,11 @@ class SocksProxies:
     """Proxies by the network of the server.
 
     Args:
-        config: proxies by network, as an object or as JSON text, see `socksProxyConfig` in client.md §1; the first
-            network that a server's address belongs to decides, and `0.0.0.0/0` is everywhere, names included.
+        config: proxies by network, as an object or as JSON text, see `socksProxyConfig` in client.md §1. The first
+            network that contains a server's address decides. `0.0.0.0/0` contains every address and every name.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the value has another form.
     """
 
     def __init__(self, config: str | Mapping[str, Mapping[str, str]]) -> None:
@@ -71,13 +71,13 @@ class SocksProxies:
             try:
                 proxies = json.loads(config)
             except ValueError as error:
-                raise _wrong(f"it is no JSON ({error})") from None  # what it is may hold a password
+                raise _wrong(f"it is no JSON ({error})") from None  # the text may contain a password, so do not show it
         if not isinstance(proxies, Mapping):
             raise _wrong(f"it is no object, but of type {type(proxies).__name__}")
         self._by_network = [(_network(network), _proxy(network, proxy)) for network, proxy in proxies.items()]
 
     def towards(self, host: str) -> SocksProxy | None:
-        """The proxy on the way to a server, None when it is reached directly.
+        """Return the proxy for a server, None when the client connects to the server directly.
 
         Args:
             host: the server's address or name.
@@ -93,17 +93,17 @@ class SocksProxies:
 
 
 def handshake(proxy: SocksProxy, host: str, port: int) -> Generator[tuple[bytes, int], bytes, None]:
-    """Sans-IO SOCKS 5 handshake until the proxy carries our bytes to a server.
+    """Run a sans-IO SOCKS 5 handshake until the proxy forwards bytes to a server.
 
-    Yields bytes to send and the number of answer bytes to read then; send it exactly those.
+    Yields the bytes to send and the number of reply bytes to read next. Send it exactly those reply bytes.
 
     Args:
         proxy: the proxy.
-        host: the server's address, or its name, which the proxy then looks up.
+        host: the server's address, or a name that the proxy resolves.
         port: the server's port.
 
     Raises:
-        ConnectFailed: the proxy does not do it; the text says why and what would help.
+        ConnectFailed: the proxy refuses; the text has the reason and the remedy.
     """
     ways = bytes([NO_LOGIN, BY_PASSWORD] if proxy.username else [NO_LOGIN])
     version, way = yield bytes([VERSION, len(ways)]) + ways, 2
@@ -122,7 +122,7 @@ def handshake(proxy: SocksProxy, host: str, port: int) -> Generator[tuple[bytes,
     if refusal:
         reason = _REFUSALS.get(refusal, f"its code is {refusal}")
         raise ConnectFailed(f"{proxy} does not connect to {host}:{port}: {reason}")
-    # Where the proxy connects from, which nobody needs.
+    # Skip the proxy's own outgoing address: no caller uses it.
     size = {IPV4: 4, IPV6: 16}.get(kind)
     if size is None:
         (size,) = yield b"", 1

@@ -1,6 +1,6 @@
 """Requests that manage users and policies (3001 to 3010, wire.md §11.4); texts and codes as of RocketMQ 5.3.3.
 
-Answers never hold a password, which RocketMQ's do: `mqadmin copyUser` cannot make users elsewhere from these.
+Replies never contain a password, while RocketMQ's do: so `mqadmin copyUser` cannot create users from them elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUCCESS = ResponseCode.SUCCESS
 
 
 class UserRequests:
-    """Serves requests about users and policies; whether their sender may ask is decided at the door.
+    """Handlers of requests about users and policies. The access gate checks their senders before.
 
     Args:
         store: users and policies.
@@ -41,7 +41,7 @@ class UserRequests:
         self._store = store
 
     def routes(self) -> Mapping[int, Serve]:
-        """Methods by the request codes they serve."""
+        """Return the methods by the request codes they serve."""
         return {
             RequestCode.AUTH_CREATE_USER: self.create_user,
             RequestCode.AUTH_UPDATE_USER: self.update_user,
@@ -56,7 +56,7 @@ class UserRequests:
         }
 
     async def create_user(self, connection: Connection, command: Command) -> Command:
-        """Make a user (3001); a super user makes others of its kind."""
+        """Create a user (3001). Only a super user may create super users."""
         info = _user(command)
         if _wants_super(info) and not self.by_super(connection, command):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
@@ -69,7 +69,7 @@ class UserRequests:
         return command.reply(SUCCESS)
 
     async def update_user(self, connection: Connection, command: Command) -> Command:
-        """Change a user's password, type or status (3002); super users are changed by their kind."""
+        """Change a user's password, type or status (3002). Only a super user may change super users."""
         info = _user(command)
         by_super = self.by_super(connection, command)
         if _wants_super(info) and not by_super:
@@ -83,7 +83,7 @@ class UserRequests:
         return command.reply(SUCCESS)
 
     async def delete_user(self, connection: Connection, command: Command) -> Command:
-        """Remove a user with its policies (3003); one that is not there is no error."""
+        """Remove a user and its policies (3003). A missing user is no error."""
         username = command.fields.get("username", "")
         if not username.strip():
             raise refused("username can not be blank")
@@ -97,12 +97,12 @@ class UserRequests:
         return command.reply(SUCCESS)
 
     def get_user(self, connection: Connection, command: Command) -> Command:
-        """A user without its password (3004); no body when there is none."""
+        """Return a user without its password (3004); no body when the user does not exist."""
         user = self._store.table.users.get(_username(command))
         return command.reply(SUCCESS, body=b"" if user is None else USER_INFO.dumps(shown_user(user)))
 
     def list_users(self, connection: Connection, command: Command) -> Command:
-        """Users whose names contain a text, without passwords (3005); no body when there are none."""
+        """Return users whose names contain a text, without passwords (3005); no body when there are none."""
         part = command.fields.get("filter", "")
         found = [user for name, user in sorted(self._store.table.users.items()) if not part.strip() or part in name]
         return command.reply(SUCCESS, body=dump_list(USER_INFO, map(shown_user, found)))
@@ -124,13 +124,13 @@ class UserRequests:
         text = fields.get("resource", "").strip()
         resource = parse_resource(text)
         if text and resource is None:
-            # RocketMQ would remove everything.
+            # RocketMQ would remove all policies.
             raise invalid(f"resource {shown(text)}: expected one such as Topic:orders, Group:readers* or *")
         await self._store.change(lambda table: table.delete_acl(name, kind, resource), refused_when_done=True)
         return command.reply(SUCCESS)
 
     def get_acl(self, connection: Connection, command: Command) -> Command:
-        """Policies of a user (3009); no body when it has none."""
+        """Return the policies of a user (3009); no body when it has none."""
         name, table = _subject(command), self._store.table
         if name not in table.users:
             raise refused("The subject is not exist.")
@@ -138,16 +138,16 @@ class UserRequests:
         return command.reply(SUCCESS, body=b"" if policies is None else ACL_INFO.dumps(shown_acl(name, policies)))
 
     def list_acls(self, connection: Connection, command: Command) -> Command:
-        """Policies by parts of subjects and resources (3010); no body when there are none."""
+        """Return policies by parts of subjects and resources (3010); no body when there are none."""
         fields = command.fields
         found = listed(self._store.table.acls, fields.get("subjectFilter", ""), fields.get("resourceFilter", ""))
         return command.reply(SUCCESS, body=dump_list(ACL_INFO, found))
 
     def by_super(self, connection: Connection, command: Command) -> bool:
-        """Whether a super user asks; everybody counts as one where nobody has to say who they are.
+        """Whether the sender is a super user. Without authentication every sender counts as one.
 
-        RocketMQ takes a request without `AccessKey` for one of a super user, and any `AccessKey` at its word where the
-        code is on the white list.
+        RocketMQ treats a request without `AccessKey` as a super user's, and trusts any `AccessKey` when the code is on
+        the white list.
         """
         rules = self._store.rules
         if not rules.switches.any:
@@ -196,7 +196,7 @@ def _user(command: Command) -> UserInfo:
 
 
 def _loaded(bean: Bean[T], command: Command) -> T | None:
-    """Value of a body; None without one. Errors do not show what is in it, as that may be a password."""
+    """Return the value of a body; None without a body. Errors do not show the content, as it may be a password."""
     if len(command.body) > ACCESS_BODY.default:
         raise ACCESS_BODY.error(len(command.body), ACCESS_BODY.default)
     if not command.body:

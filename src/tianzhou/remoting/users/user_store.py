@@ -1,4 +1,4 @@
-"""Users and policies of a server: loaded at its start, written whole before a change counts (docs/adr/0017)."""
+"""Users and policies of a server: loaded at the start, stored as a whole before a change counts (docs/adr/0017)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tianzhou.wire.bodies.access import UserInfo
 from tianzhou.wire.codes import ResponseCode
 
 FILE_NAME: Final = "users.json"
-"""The file in the folder of a server's state."""
+"""File name in the server's state folder."""
 FOLLOWED_S: Final = 3.0
-"""Seconds that a member of a group waits for a change that its leader has made."""
+"""Seconds that a group member waits for a change that its leader has made."""
 _LOOK_S: Final = 0.05
 FOLLOWS: Final = (
     "users of a DLedger group are changed at its leader, and this broker does not lead; send the request to the leader"
@@ -36,25 +36,25 @@ _log = logging.getLogger(__name__)
 
 
 class UserStore:
-    """Users and policies, their file, and the rules that go by them.
+    """Users and policies, their file, and the rules that use them.
 
-    A change counts when the disk has it, and is refused when the disk does not take it. The version before stays
-    beside the file as `.bak`. It is never taken by itself: a user that was removed would be back.
+    A change takes effect once it is on the disk, and is refused when the disk does not accept it. The former version
+    stays beside the file as `.bak`. The server never loads `.bak` by itself, because a removed user would return.
 
     Args:
-        settings: of the server.
-        folder: where its state is; `authConfigPath` is another.
-        needs: resources and actions of a request, for the rules.
+        settings: the server's settings.
+        folder: the server's state folder; `authConfigPath` overrides it.
+        needs: returns the resources and actions that a request requires.
         bounds: limits in force.
         accounts: accounts of RocketMQ 4.x that become users at the start, with `migrateAuthFromV1Enabled`.
-        own: a user of the server's own, which is in no file and no list.
+        own: the server's own user, which is in no file and no list.
 
     Attributes:
-        rules: decide by what is stored.
-        table: what is stored.
-        follows: whether another member of a group changes the users, and this one takes them over.
-        agrees: with `follows`, whether the users are those that the group's leader has, without changes that this
-            member made as a former leader and that no majority has.
+        rules: decide by the stored users and policies.
+        table: the stored users and policies.
+        follows: whether another group member changes the users and this member copies them.
+        agrees: with `follows`, whether the users equal the leader's, without changes that this member made as a former
+            leader and that no majority has.
     """
 
     def __init__(
@@ -87,27 +87,27 @@ class UserStore:
         return self._bounds
 
     async def start(self) -> None:
-        """Load what is stored, and make the users that the settings name and that are not there.
+        """Load the stored users, and create missing users that the settings name.
 
         Raises:
-            ConfigError: the file cannot be read, or a setting is no user; the text names it, and no password.
+            ConfigError: the file cannot be read, or a setting does not describe a user. The text shows no password.
         """
         loop = asyncio.get_running_loop()
         self._take(await loop.run_in_executor(None, load, self.path))
         await self.change(self._with_named_users)
 
     async def change(self, work: Callable[[UserTable], UserTable], *, refused_when_done: bool = False) -> None:
-        """Store what a function makes of the present users; changes are made one after another.
+        """Store the users that `work` makes from the present users. Changes run one after another.
 
-        A request whose connection is lost meanwhile is carried out to its end.
+        A change finishes even when its request's connection is lost.
 
         Args:
-            work: makes other users of the present ones.
+            work: returns the new users for the present users.
             refused_when_done: whether `work` raises BrokerError once the change is made.
 
         Raises:
-            TianzhouError: as `work`, which changed nothing.
-            ConfigError: the file cannot be written; nothing was changed.
+            TianzhouError: `work` raised it; the users are unchanged.
+            ConfigError: the file cannot be written; the users are unchanged.
         """
         if self.follows():
             await self._followed(work, refused_when_done=refused_when_done)
@@ -115,10 +115,10 @@ class UserStore:
             await self._changed_by(work)
 
     async def _followed(self, work: Callable[[UserTable], UserTable], *, refused_when_done: bool) -> None:
-        """Wait until the change that the leader has made is here: tools ask followers for each change, too.
+        """Wait until the leader's change has arrived here, because tools send each change to followers, too.
 
         Raises:
-            BrokerError: it has not come.
+            BrokerError: the change did not arrive in time.
         """
         error = BrokerError(ResponseCode.SYSTEM_ERROR, FOLLOWS)
         for _ in range(round(FOLLOWED_S / _LOOK_S)):
@@ -139,14 +139,14 @@ class UserStore:
         await asyncio.shield(task)
 
     async def take_entries(self, values: Mapping[str, Any], deleted: Iterable[str]) -> None:
-        """Take users over from the leader of a group; users that the settings name stay.
+        """Copy users from a group's leader. Users that the settings name stay.
 
         Args:
-            values: users by name, as `user_entry` gives them.
-            deleted: names of users that are removed.
+            values: users by name, as `user_entry` returns them.
+            deleted: names of removed users.
 
         Raises:
-            ConfigError: the file cannot be written; nothing was changed.
+            ConfigError: the file cannot be written; the users are unchanged.
         """
         kept = {one[0] for one in (self._settings.init_user, self._settings.inner_credentials) if one is not None}
         gone = [name for name in deleted if name not in kept]
@@ -156,7 +156,7 @@ class UserStore:
             _log.error("users of the group's log are not taken: %s", error)
 
     async def close(self) -> None:
-        """Return when changes that have begun are on the disk."""
+        """Wait until begun changes are on the disk."""
         if self._changes:
             await asyncio.wait(set(self._changes))
 
@@ -166,7 +166,7 @@ class UserStore:
             after = work(before)
             if after is before:
                 return
-            # The values never change, so a thread may read them.
+            # The values are immutable, so a thread may read them.
             await asyncio.get_running_loop().run_in_executor(None, store, self.path, after)
             self._take(after)
             changed = differing(before, after)
@@ -208,10 +208,10 @@ class UserStore:
 
 
 def load(path: Path) -> UserTable:
-    """Users and policies of a file; none when there never was one.
+    """Return the users and policies of a file; empty when the file never existed.
 
     Raises:
-        ConfigError: it cannot be read, or holds something else, or is gone while the version before is there.
+        ConfigError: the file cannot be read, has other content, or is missing although its `.bak` exists.
     """
     backup = path.with_name(path.name + ".bak")
     try:
@@ -237,10 +237,10 @@ def load(path: Path) -> UserTable:
 
 
 def store(path: Path, table: UserTable) -> None:
-    """Write users and policies; they are on the disk when it returns.
+    """Write users and policies. They are on the disk when this returns.
 
     Raises:
-        ConfigError: they cannot be written, and the file is as it was.
+        ConfigError: they cannot be written; the file is unchanged.
         LimitExceeded: they are too long.
     """
     text = to_file(table)

@@ -38,7 +38,7 @@ class IndexCatchUp:
 
     Args:
         log: the commit log.
-        dispatcher: gets the index when that has caught up.
+        dispatcher: receives the index when the index has caught up.
         index: the index.
         settings: checks of records.
         position: log offset before which the index is complete.

@@ -52,7 +52,7 @@ class Dispatcher:
     """Follows the log and fills queues and index.
 
     Args:
-        index: gets the keys; None when `messageIndexEnable` is off.
+        index: receives the keys; None when `messageIndexEnable` is off.
         on_failure: called with the error when queues or index cannot be written, and which of them; dispatch is retried
             every second.
         on_recovered: called when it works again.
@@ -63,7 +63,7 @@ class Dispatcher:
         logics_timestamp: store time of the last dispatched record, ms.
         limit: records that end after this offset wait; None when no record has to wait (store.md §13).
         dirty: queues with units that may not be on disk yet.
-        index: gets the keys now; None also during the work of `IndexCatchUp`.
+        index: receives the keys now; None also during the work of `IndexCatchUp`.
         turning: whether a slice is being dispatched, so that `dispatched` will be called.
         dispatched: called after each slice, in the same turn of the loop, for readers of new records.
         left_out: number of records without a unit or index entry, because they cannot have one.

@@ -54,12 +54,12 @@ class ChangeEntries:
     """Appends change entries at a leader, and finds the committed ones of any leader in the log.
 
     Args:
-        settings: of the store.
+        settings: settings of the store.
         log: the log of entries.
         entries: the entries of the log, by index.
         queues: the queues of the store.
         dispatcher: skips the appended entries in the order of the log.
-        flusher: gets the store time of the log's end.
+        flusher: receives the store time of the log's end.
         copy: reads the entries of other members.
 
     Attributes:

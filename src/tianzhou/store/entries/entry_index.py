@@ -18,7 +18,7 @@ class EntryIndex:
     """The units of all entries of the log.
 
     Args:
-        folder: of the files.
+        folder: folder of the files.
         file_size: bytes of each.
 
     Attributes:
@@ -65,7 +65,7 @@ class EntryIndex:
         """Ensure that the units of some entries can be written.
 
         Args:
-            index: of the first of them: the next entry, or the first one.
+            index: index of the first of them: the next entry, or the first one.
             count: number of units, in one file or two consecutive ones.
 
         Raises:
@@ -93,7 +93,7 @@ class EntryIndex:
         """Write the unit of the next entry, or of the first one.
 
         Args:
-            index: of the entry.
+            index: index of the entry.
             term: its term.
             pos: log offset of its header.
             size: bytes of header and body.
@@ -113,7 +113,7 @@ class EntryIndex:
         """Return the reserved room for units: the file, the first one's place in it, and their number.
 
         Args:
-            index: of the next entry, below `reserved`.
+            index: index of the next entry, below `reserved`.
         """
         segment = self._segment
         assert segment is not None

@@ -44,14 +44,14 @@ class EntryLog:
     While it leads, its puts dispatch them, so that the log is not read again.
 
     Args:
-        settings: of the store.
+        settings: settings of the store.
         log: the log.
         queues: all queues.
         index: the index of keys; None without one.
         dispatcher: adds committed records to queues and index.
         copy: reads entries of other members.
         flusher: syncs the log.
-        durability: gets the committed position.
+        durability: receives the committed position.
         flags: whether puts are accepted.
         supervisor: records refusals of the disk.
 
@@ -178,7 +178,7 @@ class EntryLog:
         """Return consecutive entries, without the marks at the ends of segments.
 
         Args:
-            index: of the first one.
+            index: index of the first one.
             most_bytes: maximum bytes of the entries; the first entry may be larger.
 
         Returns:
@@ -292,7 +292,7 @@ class EntryLog:
         """Append the record that opens a term, which is in no queue; return its index.
 
         Args:
-            term: of which this member is the leader.
+            term: term in which this member is the leader.
             now_ms: wall-clock time.
             group_id: identity of the group; empty for none.
             term_id: identity of the term; empty for none.
@@ -320,7 +320,7 @@ class EntryLog:
         """Cut the log before an entry, with all later ones. Queues and index never had them.
 
         Args:
-            index: of the first entry to remove.
+            index: index of the first entry to remove.
 
         Raises:
             StoreError: it is committed.
@@ -374,7 +374,7 @@ class EntryLog:
         """Commit this log's entries up to one; consumers may see them from now on.
 
         Args:
-            index: of the entry; a smaller one than before has no effect.
+            index: index of the entry; a smaller one than before has no effect.
         """
         index = min(index, self.end_index)
         if index <= self.committed_index:
@@ -403,7 +403,7 @@ class EntryLog:
         """Use a term for puts. They are accepted once `serve` returns True; until then the log is dispatched to queues.
 
         Args:
-            term: of which this member is the leader.
+            term: term in which this member is the leader.
         """
         self._log.term = term
         self.leading = True

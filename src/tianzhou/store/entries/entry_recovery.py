@@ -22,7 +22,7 @@ class EntryRecovery:
 
     Args:
         log: the log; its segments are loaded.
-        settings: of the store.
+        settings: settings of the store.
 
     Attributes:
         committed_end: log offset after the last committed entry, once the walk has passed it; no later record belongs
@@ -179,7 +179,7 @@ class EntryRecovery:
         """Continue after the last entry.
 
         Args:
-            trail: of the walk.
+            trail: trail of the walk.
             end: where the log ends.
             reason: why the log was cut before later entries; empty without any.
 

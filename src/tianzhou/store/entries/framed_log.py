@@ -45,7 +45,7 @@ class FramedLog(CommitLog):
 
     Attributes:
         units: the index of the entries.
-        committed_index: of the last committed entry; -1 without one.
+        committed_index: index of the last committed entry; -1 without one.
     """
 
     __slots__ = ("committed_index", "units")
@@ -304,7 +304,7 @@ class FramedLog(CommitLog):
         """Cut the log after an entry; synced on return.
 
         Args:
-            index: of the last entry that stays.
+            index: index of the last entry that stays.
             end: log offset after it.
             term: its term.
 
@@ -330,7 +330,7 @@ def frame(log: FramedLog, start: int, term: int | None = None) -> None:
     Args:
         log: it ends after the body.
         start: position of the header in its segment.
-        term: of the entry; None for that of puts.
+        term: term of the entry; None for that of puts.
     """
     size, pos, index = log.position - start, log.base + start, log.next_index
     term = log.term if term is None else term

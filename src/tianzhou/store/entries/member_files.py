@@ -28,7 +28,7 @@ class TermFile:
     """The file of a member's term and of its vote in that term.
 
     Args:
-        folder: of the member.
+        folder: folder of the member.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +73,7 @@ class EntryMarks:
 
     Attributes:
         end_index: index of the last entry; -1 without one.
-        committed_index: of the last entry known to be committed; -1 without one.
+        committed_index: index of the last entry known to be committed; -1 without one.
         synced_index: of the last entry known to be synced; -1 without one, None when it is unknown. Ours: DLedger's
             nodes neither write nor read this key.
     """
@@ -87,7 +87,7 @@ class EntryCheckpoint:
     """The file `checkpoint` of a member.
 
     Args:
-        folder: of the member.
+        folder: folder of the member.
 
     Attributes:
         cuts: number of cuts of the log.
@@ -160,7 +160,7 @@ class ImpairedNote:
     """The note of a log's losses, which survives restarts until the member has the entries again.
 
     Args:
-        folder: of the member.
+        folder: folder of the member.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -197,7 +197,7 @@ class GroupFile:
     """The file `group.json` of a member: the identity of its group, and why the member follows no further.
 
     Args:
-        folder: of the member.
+        folder: folder of the member.
         group: name of the group in the settings (`dLegerGroup`).
 
     Attributes:

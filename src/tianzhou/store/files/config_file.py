@@ -61,7 +61,7 @@ class JsonFile:
         A file is damaged when it is empty, has NUL bytes, cannot be parsed as JSON, or is refused by `take`.
 
         Args:
-            take: gets the content, which must be an object; any exception means that the file is damaged.
+            take: receives the content, which must be an object; any exception means that the file is damaged.
             put_aside: whether a damaged file is renamed when its predecessor is read. Otherwise the next write would
                 make it the predecessor.
             silent: whether the caller logs the use of the predecessor itself.

@@ -71,7 +71,7 @@ def takes_space_when_read(fd: int, device: int) -> bool:
     Without free memory, such a read kills the process. A read by a system call returns zeros instead.
 
     Args:
-        fd: of a file on the file system.
+        fd: descriptor of a file on the file system.
         device: number of its disk.
     """
     known = _hollow_devices.get(device)
@@ -169,7 +169,7 @@ class HeldMap:
 
     Args:
         memory: the map.
-        address: of the map's first byte.
+        address: address of the map's first byte.
         path: the file.
     """
 

@@ -84,7 +84,7 @@ class RetentionRules:
         """Whether a disk is above a limit and has too few free bytes.
 
         Args:
-            use: of the disk.
+            use: use of the disk.
             ratio: the limit.
             factor: factor of `enough_bytes`.
         """
@@ -134,8 +134,8 @@ def judge_space(log: Sequence[DiskUse], queues: DiskUse, log_bytes: int, rules: 
     """Return the consequences of the free space (store.md §12).
 
     Args:
-        log: of each commit-log directory; the emptiest decides, because it can take new segments.
-        queues: of the directory of the consume queues.
+        log: disk use of each commit-log directory; the emptiest decides, because it can take new segments.
+        queues: disk use of the directory of the consume queues.
         log_bytes: length of all commit-log segments.
         rules: the settings.
     """
@@ -215,7 +215,7 @@ def plan_log(
     Args:
         segments: the log's, oldest first, or at least one more than a run may delete.
         size: bytes of each.
-        needed_from: log offset from which records are still needed: not on disk, or not in their queue yet.
+        needed_from: first log offset still needed: its record is not on disk, or not in its queue yet.
         now_ms: wall-clock time.
         hour: the local hour.
         space: consequences of the disks' use.

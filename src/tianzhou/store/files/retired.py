@@ -20,7 +20,7 @@ class RetiredSegment:
         path: the file.
         size: its length in bytes.
         memory: its map; None without one.
-        address: of the map's first byte.
+        address: address of the map's first byte.
 
     Attributes:
         named: whether the file still has its name.

@@ -361,7 +361,7 @@ class SegmentQueue:
 
     Args:
         directories: directories for new segments; several ones share them (store.md §1).
-        size: of each segment, bytes.
+        size: bytes of each segment.
         maps: counts the maps of the segments, and may evict them; None for a queue whose maps are never evicted.
 
     Attributes:

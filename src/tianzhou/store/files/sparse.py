@@ -12,9 +12,9 @@ def extent(fd: int, position: int, end: int) -> tuple[int, int]:
     """Return start and end of the next range of data in a file; start -1 when there is none from `position` on.
 
     Args:
-        fd: of the file.
+        fd: descriptor of the file.
         position: start of the search.
-        end: of the file; it limits the range.
+        end: end of the file; it limits the range.
     """
     try:
         data = os.lseek(fd, position, os.SEEK_DATA)
@@ -29,11 +29,11 @@ def find(fd: int, memory: mmap.mmap, needle: bytes, position: int, end: int) -> 
     Holes are not read.
 
     Args:
-        fd: of the file.
+        fd: descriptor of the file.
         memory: its map.
         needle: the bytes to find.
         position: start of the search.
-        end: of the file.
+        end: end of the file.
     """
     # Not memory.find: CPython 3.11's reads past the end of the map, where there may be no memory.
     pattern = re.compile(re.escape(needle), re.DOTALL)

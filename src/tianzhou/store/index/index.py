@@ -96,7 +96,7 @@ class Index:
         return notes
 
     def _adopt(self, path: Path, drop_after: int | None) -> str | None:
-        """Add a file, or return what is wrong with it; arguments as of `load`."""
+        """Add a file and return None, or return its fault. Arguments as for `load`."""
         length, size = path.stat().st_size, self._settings.index_file_size
         if length != size:
             keys = f"maxHashSlotNum={self._settings.max_hash_slot_num} and maxIndexNum={self._settings.max_index_num}"
@@ -277,7 +277,7 @@ class Index:
             limit: maximum number of offsets, and at most `maxMsgsNumBatch`.
             begin: ms.
             end: ms.
-            sources: gets the file that had each offset.
+            sources: receives the file that had each offset.
         """
         if self.on_query is not None:
             self.on_query()

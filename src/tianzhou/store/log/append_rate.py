@@ -1,4 +1,4 @@
-"""How fast a log grows, as far as it matters to whoever makes its pages."""
+"""The growth rate of a log, which decides how its pages are made."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MEASURED_S: Final = 1.0
 
 
 class AppendRate:
-    """Tells whether a log grows so slowly that its pages can be made one by one.
+    """Measures whether a log grows so slowly that its pages can be made one by one.
 
-    One by one they cost three times the processor time, which is little of a calm log's; as the kernel reads ahead
-    they come in bursts of 20 ms and more (docs/performance.md). A log nobody has written to yet is calm.
+    Making pages one by one costs three times the processor time, which is little for a calm log. With read-ahead by the
+    kernel, pages are made in bursts of 20 ms and more (docs/performance.md). An empty log is calm.
 
     Args:
         now_s: monotonic time, seconds.
@@ -25,7 +25,7 @@ class AppendRate:
         self._calm = True
 
     def calm(self, now_s: float, end: int) -> bool:
-        """Whether at most `CALM_BYTES_S` bytes a second were written lately, now that the log ends at `end`."""
+        """Whether at most `CALM_BYTES_S` bytes a second were written lately; `end` is the log's present end."""
         passed, grown = now_s - self._since, end - self._begin
         if grown >= MEASURED_BYTES or passed >= MEASURED_S:
             self._calm = grown <= CALM_BYTES_S * passed

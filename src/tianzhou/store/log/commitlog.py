@@ -1,4 +1,4 @@
-"""The commit log: all records of all topics, one behind the other (store.md §3)."""
+"""The commit log: all records of all topics, in append order (store.md §3)."""
 
 from __future__ import annotations
 
@@ -37,39 +37,39 @@ from tianzhou.store.settings import StoreSettings
 logger = logging.getLogger(__name__)
 
 FILLER_TOPIC: Final = "-"
-"""Topic of records that fill places where others were lost."""
+"""Topic of records that fill the places of lost records."""
 _FILLER_OVERHEAD: Final = OVERHEAD + len(FILLER_TOPIC)
 STEP: Final = 1 << 20
 _SMALL_STEP: Final = 64 << 10
 _LARGE: Final = 64 << 10
-"""Bytes from which on a stretch of another log is written by a call rather than into the map."""
+"""Bytes from which a stretch of another log is written by a system call instead of through the map."""
 AHEAD: Final = 16 << 20
-"""Bytes that are prepared before the end of a busy log."""
+"""Bytes that are prepared beyond the end of a busy log."""
 _BUSY: Final = 4 << 20
 
 
 class CommitLog(LogCursor):
-    """Where records are written and read by their physical offset.
+    """The commit log: writes records, and reads them by their physical offset.
 
     Args:
         settings: sizes and directories.
         store_host: address of the broker, 4 or 16 bytes, stored in every record.
-        store_port: its port.
+        store_port: port of the broker.
 
     Attributes:
         files: the segments.
-        base: start of the segment that is written to.
-        position: where in it the next record goes.
-        checked: which records need no CRC before they are given to anyone.
-        damaged: start and end of stretches without intact records, in order; what points into them is passed over.
-        awaited: those of them that other nodes have not been asked for yet; a read waits for the answer.
-        next_segment: made ahead, not yet begun.
-        stalled: tells for how long, in ms, the disk has been at what `next_reservation` asked for.
-        stall_limit_ms: puts that need more of the disk are refused when that takes longer.
+        base: start of the segment that receives records.
+        position: position of the next record in it.
+        checked: records that need no CRC check before they are returned.
+        damaged: start and end of stretches without intact records, in order; readers skip units that point into them.
+        awaited: damaged stretches that other nodes were not asked for yet; a read waits for the result.
+        next_segment: segment that is prepared and not used yet.
+        stalled: returns the ms for which the disk has been working on `next_reservation`.
+        stall_limit_ms: maximum of `stalled`; above it, puts that need more disk space are refused.
         on_pressure: called when a busy log should have more prepared by way of `next_reservation`.
-        appends_crc: every record carries a CRC property; otherwise those that come with room for it.
+        appends_crc: whether every record carries a CRC property; otherwise only records that come with room for it.
         store_host_field: address and port as stored.
-        framed_from: log offset from which on records stand in entries.
+        framed_from: log offset where records in entries begin.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class CommitLog(LogCursor):
         self._map = None
         self.base = 0
         self.position = 0
-        # Up to where the segment's pages are known to be writable, where to look again, where records have to end.
+        # End of the writable pages of the segment, position of the next check, and maximum end of records.
         self._reserved = 0
         self._check = 0
         self._limit = 0
@@ -116,7 +116,7 @@ class CommitLog(LogCursor):
 
     @property
     def end(self) -> int:
-        """The next offset: where the next record begins, unless it does not fit the segment."""
+        """Offset of the next record, unless it does not fit the segment."""
         return self.base + self.position
 
     @property
@@ -125,7 +125,7 @@ class CommitLog(LogCursor):
         return self.files.segments[0].start if self.files.segments else -1
 
     def resume(self, end: int) -> None:
-        """Go on writing at `end`; everything behind it is gone (store.md §2.5)."""
+        """Continue writing at `end`. Everything after it is dropped (store.md §2.5)."""
         self.files.truncate(end)
         segment = self.files.find(end) or (self.files.segments[-1] if self.files.segments else None)
         if segment is None:
@@ -145,14 +145,14 @@ class CommitLog(LogCursor):
         self._limit = segment.size - BLANK_SIZE
 
     def room_for(self, size: int) -> int:
-        """Make room for `size` contiguous bytes and tell the position in the current segment.
+        """Make room for `size` contiguous bytes and return their position in the current segment.
 
-        Ends the segment with a blank and begins the next one when they do not fit (store.md §3.4).
+        When they do not fit, end the segment with a blank and begin the next one (store.md §3.4).
 
         Raises:
             OSError: no segment can be made, or the disk is full.
             PageCacheBusy: the disk is too slow.
-            StoreError: it would not even fit an empty segment.
+            StoreError: they would not fit even an empty segment.
         """
         if self.position + size > self._limit:
             if size + BLANK_SIZE > self.files.size:
@@ -165,11 +165,11 @@ class CommitLog(LogCursor):
         assert segment is not None
         end = self.position + size
         if end > self._reserved:
-            # Idle brokers and small logs take little disk; a busy one asks for a step at a time.
+            # Idle brokers and small logs take little disk space; a busy log reserves a step at a time.
             step = STEP if self.base or self._reserved >= STEP else _SMALL_STEP
             upto = min(segment.size, (end + step - 1) // step * step)
             if self.stalled is not None and (waited := self.stalled()) > self.stall_limit_ms:
-                # Asking the same disk once more, on the loop, would stop everyone and not only producers.
+                # Reserving on the loop from the same slow disk would stop everyone, not only producers.
                 raise PageCacheBusy(
                     f"the disk has not given {STEP >> 10} KiB of the commit log for {waited:.0f} ms, "
                     f"osPageCacheBusyTimeOutMills={self.stall_limit_ms}; send less, or use a faster disk"
@@ -178,22 +178,22 @@ class CommitLog(LogCursor):
             self._reserved = upto
         self._check = self._reserved
         if self.on_pressure is not None and self.base + end >= self._busy_from:
-            # Come back well before the reserve is used up, but not at every record.
+            # Check again well before the reserve is used up, but not at every record.
             self._check = max(self._reserved - AHEAD // 2, end + STEP // 4)
             self.on_pressure()
         self._check = min(self._check, self._reserved, self._limit)
         return self.position
 
     def look_ahead(self, size: int) -> None:
-        """Make room for `size` bytes if they fit the current segment; who writes them meets what prevents it."""
+        """Make room for `size` bytes if they fit the current segment. The later append raises the errors."""
         if self._check < self.position + size <= self._limit:
             with suppress(OSError, PageCacheBusy):
                 self.room_for(size)
 
     def next_reservation(self) -> tuple[Segment | None, int, int] | None:
-        """What to prepare next so that puts find memory and disk space: segment (None: make one), from, to.
+        """Return the range to prepare next for puts: segment (None: create one), start, end.
 
-        None when everything up to `AHEAD` bytes before the end of the log is prepared.
+        None when the next `AHEAD` bytes after the end of the log are prepared.
         """
         segment = self._segment
         if segment is None:
@@ -211,7 +211,7 @@ class CommitLog(LogCursor):
         return None
 
     def prepared(self, segment: Segment, start: int, end: int) -> None:
-        """Take note that a segment's pages from `start` to `end` are there; a log cut meanwhile needs others first."""
+        """Note that a segment's pages from `start` to `end` exist. After a cut, the log needs earlier pages first."""
         if segment is self._segment:
             if start <= self._reserved:
                 self._reserved = max(self._reserved, end)
@@ -224,7 +224,7 @@ class CommitLog(LogCursor):
         else:
             segment.close()
             if self.files.find(segment.start) is None:
-                # The log has been cut meanwhile; otherwise puts were faster and made the segment themselves.
+                # The log was cut meanwhile. If the segment were found, faster puts would have made it themselves.
                 segment.delete()
 
     def _roll(self) -> None:
@@ -246,15 +246,15 @@ class CommitLog(LogCursor):
         self._enter(following, 0, reserved)
 
     def _close_segment(self, memory: mmap, position: int, room: int) -> None:
-        """Say behind a segment's last record that the next one is in the next segment."""
+        """Write a blank after a segment's last record, which points readers to the next segment."""
         SIZE_MAGIC.pack_into(memory, position, room, MAGIC_BLANK)
 
     def room_for_all(self, sizes: Sequence[int]) -> None:
-        """As `room_for`, for records of these sizes, all in one segment."""
+        """Make room as `room_for`, for records of these sizes, all in one segment."""
         self.room_for(sum(sizes))
 
     def size_of(self, record: NewRecord, topic_field: bytes) -> int:
-        """Bytes that a record takes in the log; its properties are as stored.
+        """Return the bytes that a record takes in the log; its properties are as stored.
 
         Args:
             record: the record.
@@ -264,11 +264,11 @@ class CommitLog(LogCursor):
         return size if len(record.born_host) == 4 else size + HOST_V6_EXTRA
 
     def append(self, record: NewRecord, magic: int, topic_field: bytes, queue_offset: int, store_timestamp: int) -> int:
-        """Write one record and tell its size; it ends at `end`.
+        """Write one record and return its size. The record ends at `end`.
 
         Args:
-            record: what to write; its properties have room for the CRC when records carry one.
-            magic: by record version.
+            record: the record; its properties have room for the CRC when records carry one.
+            magic: magic number of the record version.
             topic_field: length and topic as stored.
             queue_offset: number in its queue.
             store_timestamp: ms.
@@ -278,7 +278,7 @@ class CommitLog(LogCursor):
             StoreError: as `room_for`.
         """
         size = self._overhead + len(topic_field) + len(record.body) + len(record.properties)
-        # Clients set the address bits as they like; what counts is how long the addresses are.
+        # Clients may set any address bits, so derive them from the lengths of the addresses.
         sys_flag = record.sys_flag & ~HOST_BITS | self._sys_bits
         if len(record.born_host) != 4:
             size += HOST_V6_EXTRA
@@ -307,15 +307,15 @@ class CommitLog(LogCursor):
         return size
 
     def copy_in(self, offset: int, data: memoryview) -> None:
-        """Write bytes of another log, whose segments begin and end where this log's do.
+        """Write bytes of another log whose segments have the same boundaries.
 
         Args:
-            offset: where they belong; `end`, or the beginning of a segment when the log is empty.
-            data: the bytes, those of blanks at the ends of segments among them.
+            offset: log offset of the bytes: `end`, or a segment's start when the log is empty.
+            data: the bytes, including blanks at the ends of segments.
 
         Raises:
-            OSError: no segment can be made, or the disk is full; what was written before is there.
-            StoreError: they do not belong there.
+            OSError: no segment can be made, or the disk is full; bytes written before stay.
+            StoreError: the bytes do not belong at `offset`.
         """
         if not self.files.segments and self.end != offset:
             if offset % self.files.size:
@@ -349,7 +349,7 @@ class CommitLog(LogCursor):
             data = data[size:]
 
     def read(self, offset: int, size: int) -> memoryview | None:
-        """`size` bytes at `offset`, or None when they are not (or no longer) there."""
+        """Return `size` bytes at `offset`, or None when they are not (or no longer) in the log."""
         if offset + size > self.base + self.position:
             return None
         segment = self.files.find(offset)
@@ -361,11 +361,11 @@ class CommitLog(LogCursor):
         return segment.view[at : at + size]
 
     def record_at(self, offset: int) -> memoryview | None:
-        """The record that begins at `offset`, by the size it states; None when no whole record begins there."""
+        """Return the record that begins at `offset`, of the size in its head; None without a whole record there."""
         return at_once(self.record_steps(offset))
 
     def record_steps(self, offset: int) -> Steps[memoryview | None]:
-        """As `record_at`."""
+        """Look up a record in steps, as `record_at`."""
         head = self.read(offset, PLACE.size)
         if head is None:
             return None
@@ -388,14 +388,14 @@ class CommitLog(LogCursor):
         return record
 
     def had_record(self, offset: int) -> bool:
-        """Whether a record evidently began at an offset, though it is gone or not whole any more."""
+        """Whether a record evidently began at an offset, though it is lost or incomplete now."""
         head = self.read(offset, PLACE.size)
         if head is None:
             return offset < self.min_offset
         return PLACE.unpack_from(head)[2] == offset or any(start <= offset < end for start, end in self.damaged)
 
     def time_steps(self, offset: int, size: int) -> Steps[int]:
-        """Store time of the record of `size` bytes at `offset`, ms; -1 when it is not (or no longer) there."""
+        """Look up the store time (ms) of the record of `size` bytes at `offset`; -1 when it is not there."""
         record = self.read(offset, size)
         if record is None or size < UP_TO_STORE_TIME:
             return -1
@@ -409,15 +409,15 @@ class CommitLog(LogCursor):
         return segment, offset - segment.start, offset - segment.start + size
 
     def fill(self, start: int, stop: int, store_timestamp: int) -> None:
-        """Put records that nobody is given into a stretch that was on its way to the disk when the power failed.
+        """Fill a stretch that was being written when the power failed with records that no consumer gets.
 
-        Behind it intact records follow, which RocketMQ would cut off; and what is left of a torn record must not be
-        taken for one later. The fillers are rolled-back halves (store.md §3.7), their bodies what was there.
+        Intact records follow it, which RocketMQ would cut off, and no later scan may mistake torn bytes for a record.
+        The fillers are rolled-back half messages (store.md §3.7); their bodies are the former bytes.
 
         Args:
             start: where the stretch begins.
             stop: where the next intact record begins.
-            store_timestamp: of that record, ms.
+            store_timestamp: store time of that record, ms.
         """
         for segment in self.files.segments:
             begin, end = max(start, segment.start), min(stop, segment.end)
@@ -440,14 +440,14 @@ class CommitLog(LogCursor):
             segment.map[at:upto] = encode_record(filler)
 
     def intact(self, record: memoryview) -> bool:
-        """Whether a record, given from its first byte on, lies outside the damaged stretches."""
+        """Whether a record, passed from its first byte on, lies outside the damaged stretches."""
         if len(record) < PLACE.size:
             return False
         _, magic, offset = PLACE.unpack_from(record)
         return magic in MAGICS and not any(start <= offset < end for start, end in self.damaged)
 
     def close(self) -> None:
-        """Let go of all maps, and delete the segment that was prepared but not begun."""
+        """Close all maps, and delete the segment that was prepared and not used."""
         self.files.close()
         self._map = None
         if self.next_segment is not None:

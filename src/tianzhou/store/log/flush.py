@@ -1,4 +1,4 @@
-"""Bringing mapped bytes to the disk, on one thread, without holding the interpreter (store.md §11)."""
+"""Flushes of mapped bytes to the disk, on one thread, without holding the interpreter (store.md §11)."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ logger = logging.getLogger(__name__)
 
 PAGE: Final = 4096
 MANY: Final = 512
-"""Number of files from which syncing their whole file system takes less time than syncing each."""
+"""Number of files from which syncing their whole file system takes less time than syncing each file."""
 RETRY_S: Final = 0.2
-"""Pause before the disk is asked again when something else had run out."""
+"""Seconds before the next attempt when another resource than the disk was exhausted."""
 LAST_TRIALS: Final = 10
-"""Number of syncs tried at the stop."""
+"""Number of sync attempts at the stop."""
 WORK: Final = "flushing the commit log"
 BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-"""Bounds of how long flushes take."""
+"""Upper bounds of the histogram of flush times, seconds."""
 _UNCUT: Final = 1 << 63
 Ranges = list[tuple[Segment, int, int]]
 
 
 def not_asked(error: BaseException) -> bool:
-    """Whether the disk was not asked at all, for want of something that comes back: a descriptor, memory, a thread.
+    """Whether a flush failed before it reached the disk, because a descriptor, memory or a thread was lacking.
 
-    What the disk itself answers is final whatever its number is: after a failed sync the kernel takes the pages for
-    clean, so that "no space left" would turn into a success when asked again.
+    An error of the disk itself is final, whatever its number is. After a failed sync the kernel marks the pages clean,
+    so that a second attempt after "no space left" would succeed falsely.
     """
     return isinstance(error, DiskNotAsked) or (not isinstance(error, OSError) and passes(error))
 
 
 class FolderLostError(OSError):
-    """The log's files cannot be reached by their paths any more: nothing that is written there would be found again."""
+    """The paths of the log's files no longer lead to them: a next start would not find records written now."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -61,9 +61,9 @@ class FolderLostError(OSError):
 
 
 def is_reachable(segment: Segment) -> bool:
-    """Whether a segment's path leads to the file that is mapped; also true while none is.
+    """Whether a segment's path leads to the mapped file; also true while no file is mapped.
 
-    A folder that was removed, moved or replaced leaves the map usable, but no start finds what is written there.
+    When a folder was removed, moved or replaced, the map still works, but no start finds its bytes.
     """
     device, inode = segment.device, segment.inode
     if device < 0:
@@ -73,14 +73,14 @@ def is_reachable(segment: Segment) -> bool:
         found = (there.st_dev, there.st_ino) == (device, inode)
     except (FileNotFoundError, NotADirectoryError):
         found = False
-    return found or segment.device < 0  # closed meanwhile, as the end of a log that was cut
+    return found or segment.device < 0  # closed meanwhile, such as the end of a log that was cut
 
 
 def check_reachable(ranges: Ranges) -> None:
-    """See to it that segments which were synced can be found again by their paths.
+    """Check that the paths of synced segments still lead to them.
 
     Raises:
-        FolderLostError: one cannot.
+        FolderLostError: a path does not.
     """
     for segment, _, _ in ranges:
         if not is_reachable(segment):
@@ -88,10 +88,10 @@ def check_reachable(ranges: Ranges) -> None:
 
 
 def why_refused(error: Exception) -> tuple[str, str]:
-    """Return why the commit log is no longer written, and the remedy, in words.
+    """Return why the commit log is no longer written, and the remedy.
 
     Args:
-        error: what a flush raised.
+        error: the error of a flush.
     """
     if isinstance(error, FolderLostError):
         return str(error.strerror), "put the folder back"
@@ -99,7 +99,7 @@ def why_refused(error: Exception) -> tuple[str, str]:
 
 
 def sync_ranges(ranges: Ranges) -> None:
-    """Bring the byte ranges to the disk.
+    """Sync the byte ranges to the disk.
 
     Raises:
         OSError: the disk refused.
@@ -109,7 +109,7 @@ def sync_ranges(ranges: Ranges) -> None:
 
 
 def sync_queues(ranges: Ranges) -> None:
-    """As `sync_ranges`, for the files of queues, of which there may be thousands.
+    """Sync ranges of queue files, of which there may be thousands.
 
     Raises:
         OSError: the disk refused.
@@ -119,7 +119,7 @@ def sync_queues(ranges: Ranges) -> None:
 
 
 def log_ranges(log: CommitLog, start: int, end: int) -> Ranges:
-    """The parts of segments between two commit-log offsets."""
+    """Return the ranges of segments between two commit-log offsets."""
     ranges: Ranges = []
     for segment in reversed(log.files.segments):
         if segment.end <= start:
@@ -131,13 +131,13 @@ def log_ranges(log: CommitLog, start: int, end: int) -> Ranges:
 
 
 class SyncThread:
-    """One thread that brings ranges to the disk.
+    """One thread that syncs ranges to the disk.
 
-    An executor would do; at hundreds of flushes a second, its locks and futures cost more than the messages do.
+    An executor would work, but at hundreds of flushes a second its locks and futures cost more than the messages.
 
     Attributes:
-        failure: what the disk answered when it refused first; nothing is asked of it after that. The kernel tells of a
-            lost page once, so that a second sync of the same range would succeed.
+        failure: the first error of the disk. The thread does not sync after it: the kernel reports a lost page once, so
+            a second sync of the same range would succeed falsely.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class SyncThread:
         self.failure: Exception | None = None
 
     def sync(self, ranges: Ranges) -> asyncio.Future[None]:
-        """Bring the byte ranges to the disk; the future raises OSError when it refuses."""
+        """Sync the byte ranges to the disk. The future raises OSError when the disk refuses."""
         if self._thread is None:
             thread = Thread(target=self._run, name="tianzhou-flush", daemon=True)
             thread.start()
@@ -156,7 +156,7 @@ class SyncThread:
         return done
 
     def bring(self, ranges: Ranges) -> None:
-        """Bring the byte ranges to the disk, on the thread that calls.
+        """Sync the byte ranges to the disk on the calling thread.
 
         Raises:
             Exception: the disk refuses, or has refused before.
@@ -177,7 +177,7 @@ class SyncThread:
             failure: Exception | None = None
             try:
                 self.bring(ranges)
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
+            except Exception as error:  # noqa: BLE001 - the waiting future gets the error
                 failure = error
             try:
                 done.get_loop().call_soon_threadsafe(_settle, done, failure)
@@ -185,7 +185,7 @@ class SyncThread:
                 logger.debug("a flush ended after its loop")
 
     def close(self) -> None:
-        """End the thread, after the flush it is at."""
+        """Stop the thread after its present flush."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -202,19 +202,19 @@ def _settle(done: asyncio.Future[None], failure: Exception | None) -> None:
 
 
 class LogFlusher:
-    """Flushes the commit log in groups: everything appended while one flush runs is covered by the next.
+    """Flushes the commit log in groups: one flush covers everything appended during the flush before.
 
     Args:
         log: the commit log.
         settings: flush type and intervals.
         clock: for the intervals.
         on_flushed: called with the new flushed offset and the store time of the newest record before it.
-        on_failure: called with the error after which nothing more is acknowledged.
-        supervisor: notes when the disk cannot be asked.
+        on_failure: called with the error after which no put is acknowledged.
+        supervisor: notes flushes that fail before they reach the disk.
 
     Attributes:
-        flushed: commit-log offset up to which the disk has everything.
-        last_timestamp: store time of the newest appended record, ms; kept by the store.
+        flushed: commit-log offset up to which the log is on the disk.
+        last_timestamp: store time of the newest appended record, ms; the store updates it.
         times: seconds that flushes took.
     """
 
@@ -246,13 +246,13 @@ class LogFlusher:
         """Refuse flushes once the store's folder has lost its path.
 
         Args:
-            is_folder_there: whether it still has it; called on the loop after each flush. On the thread that flushes,
-                each system call would wait for the interpreter of a busy loop.
+            is_folder_there: whether the path leads to the folder; called on the loop after each flush. On the flush
+                thread, each system call would wait for the interpreter of a busy loop.
         """
         self._is_folder_there = is_folder_there
 
     def _check_paths(self, ranges: Ranges) -> None:
-        """See to it that the next start finds flushed records.
+        """Check that the next start will find flushed records.
 
         Raises:
             FolderLostError: it would not.
@@ -262,7 +262,7 @@ class LogFlusher:
             raise FolderLostError(self._settings.root / "lock")
 
     def request(self) -> None:
-        """Ask for a flush soon."""
+        """Request a flush soon."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -296,7 +296,7 @@ class LogFlusher:
             await self.flush()
 
     async def flush(self) -> None:
-        """Bring everything appended so far to the disk, and tell those who wait for it."""
+        """Flush everything appended so far to the disk, and wake the waiters."""
         end, timestamp = self._log.end, self.last_timestamp
         if end <= self.flushed.value or self.failed:
             return
@@ -306,7 +306,7 @@ class LogFlusher:
         try:
             await self._thread.sync(ranges)
             self._check_paths(ranges)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
+        except Exception as error:  # noqa: BLE001 - after any error, no byte is known to be on the disk
             if not not_asked(error):
                 self.fail(error)
                 return
@@ -319,15 +319,15 @@ class LogFlusher:
         self._advance(min(end, self._cut_to), timestamp)
 
     def cut(self, end: int) -> None:
-        """The log was cut, and the disk has that: what comes behind its end is not on the disk yet."""
+        """Lower the flushed offset after the log was cut on the disk: bytes after `end` are not flushed yet."""
         self._cut_to = min(self._cut_to, end)
         self.flushed.fall_back(end)
 
     def flush_now(self) -> None:
-        """As `flush`, on this thread; what the other one is at is awaited first."""
+        """Flush on the calling thread, as `flush`, after the flush thread has finished its present work."""
         self._thread.close()
         if self._thread.failure is not None:
-            # Who waited for it may be gone without having heard.
+            # Its waiter may have been cancelled before it saw the error.
             self.fail(self._thread.failure)
         end, timestamp = self._log.end, self.last_timestamp
         if end <= self.flushed.value or self.failed:
@@ -337,13 +337,13 @@ class LogFlusher:
                 ranges = log_ranges(self._log, self.flushed.value, end)
                 sync_ranges(ranges)
                 self._check_paths(ranges)
-            except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
+            except Exception as error:  # noqa: BLE001 - after any error, no byte is known to be on the disk
                 if not not_asked(error):
                     self.fail(error)
                     return
                 self._supervisor.failed(WORK, error)
                 if trial < LAST_TRIALS:
-                    time.sleep(RETRY_S)  # the loop has nothing else to do any more
+                    time.sleep(RETRY_S)  # the loop has no other work any more
             else:
                 self._advance(end, timestamp)
                 return
@@ -354,7 +354,7 @@ class LogFlusher:
             self._on_flushed(end, timestamp)
 
     def fail(self, error: Exception) -> None:
-        """Nothing is acknowledged from now on: after a failed sync the kernel may have dropped the pages."""
+        """Stop acknowledging puts, because the kernel may have dropped the pages of a failed sync."""
         if self.failed:
             return
         self.failed = True
@@ -368,5 +368,5 @@ class LogFlusher:
         self._on_failure(error)
 
     def close(self) -> None:
-        """End the thread, after the flush it is at."""
+        """Stop the thread after its present flush."""
         self._thread.close()

@@ -41,7 +41,7 @@ def before(physical_offset: int, size: int, log_file_size: int) -> bytes:
 
     Args:
         physical_offset: log offset of that record.
-        size: of that record.
+        size: bytes of that record.
         log_file_size: bytes of a file of the log.
     """
     return BLANK if physical_offset >= log_file_size else UNIT.pack(physical_offset, size, HOLE)
@@ -53,7 +53,7 @@ def behind(count: int, physical_offset: int, size: int, log_file_size: int) -> l
     Args:
         count: number of units.
         physical_offset: log offset of that record.
-        size: of that record.
+        size: bytes of that record.
         log_file_size: bytes of a file of the log.
     """
     last = UNIT.pack(physical_offset, size, HOLE)

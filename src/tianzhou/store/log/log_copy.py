@@ -76,7 +76,7 @@ class LogCopy:
     """Appends stretches of another log, and dispatches the records in them.
 
     Args:
-        settings: of the store.
+        settings: settings of the store.
         log: the log to append to.
         queues: the queues of the records.
         dispatcher: adds records to queues and index.
@@ -160,7 +160,7 @@ class LogCopy:
         """Append bytes of the other log; the next turns of the event loop dispatch the records that are whole.
 
         Args:
-            offset: of the first byte; the end of this log, or the begin of a segment when it is empty.
+            offset: log offset of the first byte; the end of this log, or the begin of a segment when it is empty.
             data: the bytes.
 
         Raises:

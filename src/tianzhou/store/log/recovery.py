@@ -23,7 +23,7 @@ class OpeningReport:
 
     Attributes:
         clean: whether the last stop was clean.
-        read_from: log offset from which records were read.
+        read_from: log offset where the read of records began.
         end: the log's end.
         records: number of records read.
         dispatched: number of them that were missing in queues or index.

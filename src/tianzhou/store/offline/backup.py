@@ -60,7 +60,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     """The content of a backup.
 
     Attributes:
-        format: of the backup.
+        format: format of the backup.
         tianzhou: version that made it.
         made_ms: start of the backup, ms since the epoch.
         source: the source folder.
@@ -134,7 +134,7 @@ def back_up(
         logs: other directories of the commit log of the one store; they are copied to `commitlog` of the backup.
         settings: configuration files by their name in the backup.
         previous: a backup of the same store; the new one shares its unchanged files of the log.
-        version: of this program.
+        version: version of this program.
         now_ms: the time, ms since the epoch.
         advance: called with the number of bytes copied so far.
 

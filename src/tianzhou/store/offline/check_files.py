@@ -22,7 +22,7 @@ def read_json(path: Path, report: CheckReport | None = None) -> dict[str, Any]:
 
     Args:
         path: the file.
-        report: gets a problem when only the predecessor can be read, or none of both.
+        report: receives a problem when only the predecessor can be read, or none of both.
     """
     file = JsonFile(path)
     try:
@@ -47,7 +47,7 @@ def check_offsets(root: Path, report: CheckReport, max_offset: MaxOffset) -> Non
 
     Args:
         root: the store.
-        report: gets the problems.
+        report: receives the problems.
         max_offset: returns the next offset of a queue; None without one.
     """
     for name, member in (("consumerOffset.json", "offsetTable"), ("lmqConsumerOffset.json", "lmqOffsetTable")):

@@ -27,7 +27,7 @@ class IndexWalk:
     Args:
         root: the store.
         slots: `maxHashSlotNum`; None to derive it from the files.
-        report: gets the problems.
+        report: receives the problems.
 
     Attributes:
         entry: the next entry: hash, record, seconds since `begin`, the previous one in its slot.
@@ -111,7 +111,7 @@ class IndexWalk:
         Args:
             physical: log offset of the record.
             stored: its store time, ms.
-            hashes: of its keys, in the order of their indexing.
+            hashes: hashes of its keys, in the order of their indexing.
         """
         if physical < self._from:
             return

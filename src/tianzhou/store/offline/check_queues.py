@@ -31,10 +31,10 @@ class QueueFiles:
     """The files of one queue, one of them mapped at a time.
 
     Args:
-        directory: of the files.
-        name: of the queue, for reports.
+        directory: directory of the files.
+        name: name of the queue, for reports.
         unit: bytes of a unit.
-        report: gets problems of the files themselves.
+        report: receives problems of the files themselves.
     """
 
     __slots__ = ("_files", "begin", "end", "files_wrong", "map", "name", "start", "view")
@@ -101,9 +101,9 @@ class QueueCheck:
 
     Args:
         root: the store.
-        topic: of the queue.
+        topic: topic of the queue.
         queue_id: its number.
-        report: gets the problems.
+        report: receives the problems.
         safe: store time, ms, up to which records must have their units; later ones get them at the next start.
 
     Attributes:
@@ -343,9 +343,9 @@ class BatchQueueCheck:
 
     Args:
         root: the store.
-        topic: of the queue.
+        topic: topic of the queue.
         queue_id: its number.
-        report: gets the problems.
+        report: receives the problems.
     """
 
     def __init__(self, root: Path, topic: str, queue_id: int, report: CheckReport) -> None:

@@ -54,7 +54,7 @@ def index_entries(header: IndexHeader, slots: int | None = None) -> Iterator[Ind
     """Yield the entries of one index file.
 
     Args:
-        header: of the file.
+        header: header of the file.
         slots: `maxHashSlotNum` of the broker that wrote it; None to derive it from the file.
     """
     if header.count <= 1:
@@ -76,7 +76,7 @@ def slots_of(header: IndexHeader, file: ReadOnlySegment) -> int | None:
     at the place that follows from it, and the entry's slot points to the entry.
 
     Args:
-        header: of the file; it has entries.
+        header: header of the file; it has entries.
         file: the file.
     """
     last = header.count - 1

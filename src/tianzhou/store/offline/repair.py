@@ -72,7 +72,7 @@ class RebuildQueue:
     """Rebuild a queue from the log.
 
     Attributes:
-        topic: of the queue.
+        topic: topic of the queue.
         queue_id: its number.
         end: minimum next offset, so that no offset is assigned twice.
         batch: whether it is a BatchCQ queue.
@@ -153,7 +153,7 @@ def plan(report: CheckReport) -> Plan:
     Steps that change the log may reveal further problems: check and plan again after them.
 
     Args:
-        report: of a check of the whole store.
+        report: report of a check of the whole store.
     """
     steps: list[Step] = []
     hopeless: list[str] = []

@@ -68,7 +68,7 @@ class RepairOutcome:
         done: descriptions of the executed steps.
         hopeless: damage that could not be repaired.
         copies: folder with the copies; None without changes.
-        report: of the check afterwards.
+        report: report of the check afterwards.
     """
 
     done: list[str] = field(default_factory=list)
@@ -346,7 +346,7 @@ class UnitWriter:
     """Writes the units of one queue into new files.
 
     Args:
-        directory: of the queue; it must not exist.
+        directory: directory of the queue; it must not exist.
         unit: bytes of a unit.
         size: bytes of a file.
         log_file_size: bytes of a file of the commit log.

@@ -37,7 +37,7 @@ class QueueUnit:
     Attributes:
         queue_offset: its number.
         physical_offset: log offset of its record.
-        size: of the record; 0x7FFFFFFF in a blank unit.
+        size: bytes of the record; 0x7FFFFFFF in a blank unit.
         tags_code: store.md §5.3.
     """
 
@@ -63,7 +63,7 @@ class StoreScan:
 
     Attributes:
         member: folder of that member; None in a plain store.
-        framed_from: log offset from which records are in entries.
+        framed_from: log offset where records in entries begin.
 
     Raises:
         StoreUnreadable: there is no such folder, or several members own it.

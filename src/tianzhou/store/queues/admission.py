@@ -18,8 +18,8 @@ def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_
 
     Args:
         record: the message.
-        text: what is wrong with it, and the remedy.
-        status: of the answer.
+        text: the fault and the remedy.
+        status: status of the answer.
         limit: name of the exceeded limit of `tianzhou.limits`; empty when no limit is exceeded.
     """
     return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}", limit=limit)

@@ -27,7 +27,7 @@ def read_batch_queue(  # noqa: C901 - one unit after the other, each with its ow
     Args:
         log: the commit log.
         queue: the queue of the request.
-        limits: of one read.
+        limits: limits of one read.
         request: the request.
         strays: as of `read_queue`.
 

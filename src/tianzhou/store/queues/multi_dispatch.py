@@ -31,7 +31,7 @@ def dispatched_queues(topic: str, queue_id: int, properties: bytes) -> list[tupl
 
     Args:
         topic: as stored.
-        queue_id: of the record; ordinary names use it too.
+        queue_id: queue id of the record; ordinary names use it too.
         properties: the property string.
     """
     if _NAMED not in properties or _stays(topic):
@@ -53,8 +53,8 @@ def with_offsets(topic: str, queue_id: int, properties: bytes, offset_of: Callab
     """Return the property string with `INNER_MULTI_QUEUE_OFFSET`: an offset for every listed name, in their order.
 
     Args:
-        topic: of the record; a list may name it, too.
-        queue_id: of the record.
+        topic: topic of the record; a list may name it, too.
+        queue_id: queue id of the record.
         properties: the property string, with `INNER_MULTI_DISPATCH`.
         offset_of: returns the record's offset in a queue, by name and number.
     """

@@ -37,7 +37,7 @@ def read_queue(
     Args:
         log: the commit log.
         queue: the queue of the request.
-        limits: of one read.
+        limits: limits of one read.
         request: the request.
         strays: knows units that cannot be rebuilt; None to skip all units that point to a wrong record.
 

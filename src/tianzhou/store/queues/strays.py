@@ -57,7 +57,7 @@ class StrayUnits:
     Args:
         log: the commit log.
         cold: fetches pages of the log that have left the memory.
-        delays: of the delay levels, ms.
+        delays: delays of the delay levels, ms.
         find: returns a queue by topic and number; None without one.
         changed: called with a queue whose units must be flushed.
         broken: called with start and end of a broken record, and the reason.

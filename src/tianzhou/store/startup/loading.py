@@ -22,11 +22,11 @@ class StoreLoader:
     """Finds the segments of log and queues; it reads none of them.
 
     Args:
-        settings: of the store.
+        settings: settings of the store.
         log: the commit log, empty.
         queues: filled with the queues found.
         kinds: creates the queues; gets the topics of queue type BatchCQ in the folder.
-        notes: gets descriptions of wrong files.
+        notes: receives descriptions of wrong files.
 
     Attributes:
         read_from: log offset from which the log must be read because of truncated files; very large without any.

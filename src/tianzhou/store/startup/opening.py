@@ -40,7 +40,7 @@ class StoreOpener:
     """Loads the files of a store into its parts.
 
     Args:
-        settings: of the store.
+        settings: settings of the store.
         log: the commit log, empty.
         queues: filled with the queues found.
         index: the index, empty; None without one.

@@ -122,7 +122,7 @@ class NoteWriter:
     """Decides when a note is due, and collects its content.
 
     Args:
-        root: of the store.
+        root: root folder of the store.
         log: the commit log.
         dispatcher: has the log offset up to which the queues are filled.
         queues: all queues.

@@ -30,13 +30,13 @@ class LogReplay:
     """Reads the log's records from an offset to the end.
 
     Args:
-        settings: of the store.
+        settings: settings of the store.
         log: the commit log, its segments loaded.
         queues: all queues; missing queues of records are added.
         index: None without an index.
         kinds: creates queues.
-        report: gets counts, damaged stretches and notes.
-        entries: gets the entries read, and knows the committed ones; None in a plain store.
+        report: receives counts, damaged stretches and notes.
+        entries: receives the entries read, and knows the committed ones; None in a plain store.
 
     Attributes:
         doubted_from: as in `survey`.
@@ -44,7 +44,7 @@ class LogReplay:
         index_until: records from this log offset on are not indexed.
         wrong: start and end of skipped records.
         torn: start, end and following store time of stretches that were not completely written.
-        trail: of the entries read.
+        trail: trail of the entries read.
     """
 
     def __init__(

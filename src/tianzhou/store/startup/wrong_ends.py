@@ -20,7 +20,7 @@ class WrongEnds:
 
     Args:
         log: the commit log.
-        notes: gets descriptions of the repairs.
+        notes: receives descriptions of the repairs.
     """
 
     def __init__(self, log: CommitLog, notes: list[str]) -> None:

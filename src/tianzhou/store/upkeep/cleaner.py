@@ -68,7 +68,7 @@ class Cleaner:
         log: the commit log.
         queues: all queues.
         index: the index, if any.
-        needed_from: returns the log offset from which records are still needed.
+        needed_from: returns the first log offset that is still needed.
         on_space: called with why no message may be stored for lack of space; None when there is space again.
     """
 

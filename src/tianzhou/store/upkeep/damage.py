@@ -41,7 +41,7 @@ class LogDamage:
 
     Args:
         log: the commit log; its `damaged` is updated.
-        root: of the store.
+        root: root folder of the store.
         aside: runs a function on another thread.
 
     Attributes:

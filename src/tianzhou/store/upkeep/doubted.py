@@ -24,7 +24,7 @@ def check_everything(settings: StoreSettings) -> None:
     """Check the whole store, and log the progress.
 
     Args:
-        settings: of the store, whose folder exists.
+        settings: settings of the store, whose folder exists.
 
     Raises:
         StoreUnreadable: a file is damaged; the text has its name and the remedy.

@@ -1,4 +1,4 @@
-"""Dispatch of pulled messages to handlers without an order, and what follows from what they say (client.md §13)."""
+"""Dispatch of pulled messages to handlers without an order, and the actions after their results (client.md §13)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tianzhou.wire.delivered import DeliveredMessage, pair_behind
 _log = logging.getLogger(__name__)
 
 EXPIRED_DELAY_LEVEL = 3
-"""Messages that took too long come again at this delay level (client.md §13.5)."""
+"""Delay level for the redelivery of messages whose handler exceeded the time limit (client.md §13.5)."""
 
 SWEEPS_PER_TIMEOUT = 4
 SLOWEST_SWEEP_S = 1.0
 ALONE_AFTER_WAIT = 32
-"""Messages that are handed out one by one after a handler that waited, as its next calls will wait, too."""
+"""Number of messages handed out one by one after a handler that waited, because its next calls will wait, too."""
 
 
 class PulledMessages:
-    """The messages of a pull that wait for handlers, one item for each call, the next one last."""
+    """The messages of a pull that wait for handlers: one item for each call, the next one last."""
 
     __slots__ = ("pq", "rest")
 
@@ -45,9 +45,9 @@ class PulledMessages:
 
 
 class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
-    """The messages waiting for handlers, and the workers that call them.
+    """The messages that wait for handlers, and the workers that call the handlers.
 
-    What may wait is bounded by the limits of each queue; see `PullLimits`.
+    The limits of each queue bound the number of waiting messages; see `PullLimits`.
     """
 
     _calls: HandlerCalls
@@ -67,7 +67,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         else:
             size = self._handlers.batch_size
             by_topic = {messages[0].topic: messages}
-            if any(message.topic != messages[0].topic for message in messages):  # of the retry topic
+            if any(message.topic != messages[0].topic for message in messages):  # pulled from the retry topic
                 by_topic = {}
                 for message in messages:
                     by_topic.setdefault(message.topic, []).append(message)
@@ -101,13 +101,13 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         await (self._work_single(slot) if self._single else super()._work(slot))
 
     async def _work_single(self, slot: Slot) -> None:  # noqa: C901 - one loop: no call that can be avoided
-        # What `HandlerDispatcher._work` does with `next` and `_consume`, in one piece for handlers that nothing is done
-        # around: most of them do not wait, and then what is between two calls is most of what a message costs.
+        # Inlines `next`, `HandlerDispatcher._work` and `_consume` for handlers without hooks around them. Most of these
+        # do not wait, so the code between two calls is most of the cost of a message.
         line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
         monotonic, now_ms = self._clock.monotonic, self._clock.now_ms
         cpu_s, in_loop = self._handlers.cpu_s, self._handlers.in_loop
-        # Clocks are read once a message: one call of a handler begins where that before it ended, and the time of day
-        # is looked at again when it can have changed.
+        # Read the monotonic clock once per message: each call begins where the one before ended. Read the wall clock
+        # again only when it can have changed.
         began_s = stale_s = monotonic()
         present_ms, stamp, stamped = 0, b"", b""
         more: bytes | None = None
@@ -116,10 +116,10 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         message: MessageExt | None
         failure: BaseException | None
         run = self._calls.run if self._calls.calls else None
-        alone = 0  # so many messages are handed out one by one, as handlers wait
+        alone = 0  # number of messages to hand out one by one after a handler that waited
         while not slot.retiring:
             if not line or self._turn >= TURN_MESSAGES:
-                message = failure = None  # who waits keeps nothing alive
+                message = failure = None  # a waiting worker must not hold references to a message
                 if not await self._pause(slot):
                     return
                 began_s = monotonic()
@@ -137,14 +137,14 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 handler = plain.get(topic)
                 if handler is not None:
                     if self._idle and not self._called and (len(lot.rest) > 1 or len(line) > 1):
-                        self._call_one()  # as below
+                        self._call_one()  # that worker continues if this handler waits
                     rates = rates_of(topic)
                     calls, call_ms, cpu_began_s = rates.calls, rates.call_ms, cpu_s()
                     count, unfinished = run(line, lot, handler, rates, slot, TURN_MESSAGES - self._turn)
                     self._turn += count
                     if topic in in_loop:
-                        # One look at the processor's clock for all calls of a run. It covers the first step of a
-                        # handler that waits now; `_finish_call` adds the others.
+                        # Read the processor clock once for all calls of a run. It covers the first step of a handler
+                        # that waits now; `_finish_call` adds the other steps.
                         wall_s = (rates.call_ms - call_ms) / 1000
                         rates.time(rates.calls - calls, cpu_s() - cpu_began_s, wall_s)
                     if unfinished is not None:
@@ -160,14 +160,14 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
             if not lot.rest:
                 line.popleft()
             if self._idle and line and not self._called:
-                self._call_one()  # who goes on if this handler waits
+                self._call_one()  # that worker continues if this handler waits
             if began_s >= stale_s:
                 stale_s = began_s + 0.001
                 present_ms = now_ms()
                 more, stamp = None, pair_behind(names.CONSUME_START_TIME, str(present_ms))
             pq.last_consume_ms = present_ms
             if type(message) is DeliveredMessage and message.raw_properties is not None:
-                if message.more_properties is not more:  # the same for all of a pull
+                if message.more_properties is not more:  # all messages of a pull share one object
                     more = message.more_properties
                     stamped = more + stamp
                 message.more_properties = stamped
@@ -216,7 +216,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                     pq.look_for_rest()
 
     async def _finish_call(self, pq: ProcessQueue, call: Unfinished, rates: TopicRates, slot: Slot) -> None:
-        """Wait for a handler that has begun, and act on its answer."""
+        """Wait for a handler that has begun, and act on its result."""
         message, failure, result = call.message, call.failure, call.wanted
         spent = Spent()
         pq.at_work += 1
@@ -247,7 +247,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
                 pq.look_for_rest()
 
     async def _pause(self, slot: Slot) -> bool:
-        """Give others their turn, or wait for something in the line; False when nothing comes any more."""
+        """Yield to other workers, or wait for messages. Return False when no message will come."""
         slot.idle = True
         if self._line:
             self._turn = 0
@@ -269,7 +269,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
             began_s = slot.since_s = self._clock.monotonic()
             try:
                 result = await self._handlers.call(topic, work.messages, context)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is means "again later"
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every error means "redeliver later"
                 failure = error
             finally:
                 slot.since_s = None
@@ -287,7 +287,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         context: ConsumeContext,
         slot: Slot,
     ) -> None:
-        """Act on a handler's answer."""
+        """Act on a handler's result or failure."""
         expired = isinstance(failure, asyncio.CancelledError) and _is_cut_short(slot)
         reason = None if failure is None or expired else failure_of(failure, slot.task)
         if work.pq.dropped:
@@ -304,7 +304,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
             await self._finish_first(work, context.ack_index + 1, context)
 
     async def _set_aside(self, work: Work, failure: NotCalled) -> None:
-        """Do with messages whose bodies do not decode what their handler's options say; the others are called again."""
+        """Apply the retry options to messages whose bodies cannot be decoded; queue the other messages again."""
         good, bad = split(work.messages, failure)
         if good and self._open:
             self._line.appendleft(PulledMessages(work.pq, [good]))
@@ -319,7 +319,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
             await self.fail(Work(work.pq, rest), None, context)
 
     async def _sweep(self) -> None:
-        # One look at all workers now and then, instead of a timer for each message.
+        # Check all workers periodically, instead of a timer for each message.
         pause_s = min(SLOWEST_SWEEP_S, self._limit_s / SWEEPS_PER_TIMEOUT)
         while True:
             await asyncio.sleep(pause_s)
@@ -336,7 +336,7 @@ class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
         self._rates.of(work.messages[0].topic).consumed += len(work.messages)
 
     async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
-        """Send messages back; those that no broker takes are consumed here again."""
+        """Send messages back to the broker. Messages that no broker accepts are consumed here again."""
         if failure is not None:
             _log.warning("%s: not consumed by group %s", _named(work), self._group, exc_info=failure)
         await self._give_back(work, context.delay_level, failure)
