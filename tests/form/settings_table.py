@@ -261,12 +261,12 @@ NAMESRV: dict[str, str] = {
 
 TLS: dict[str, str] = {
     "tls.enable": "our own connections speak TLS, to name servers and to other brokers",
-    "tls.replication.enable": "true or false: connections of slaves to the HA port and of members to each other; empty: as "
-    "tls.enable. Tianzhou's own",
+    "tls.replication.enable": "true or false: connections of slaves to the HA port and of members to each other; "
+    "empty: as tls.enable. Tianzhou's own",
     "tls.metrics.enable": "the page of metrics goes by tls.server.mode; false: it speaks plain, as RocketMQ's. "
     "Tianzhou's own",
-    "tls.server.mode": "disabled, permissive (a connection that begins with it) or enforcing, at all ports; enforcing turns "
-    "tls.enable on",
+    "tls.server.mode": "disabled, permissive (a connection that begins with it) or enforcing, at all ports; enforcing "
+    "turns tls.enable on",
     "tls.config.file": "a file with the other keys",
     "tls.test.mode.enable": "certificates are made on the spot and not checked",
     "tls.server.need.client.auth": "none, optional or require",
@@ -370,11 +370,11 @@ def page() -> str:
     lines = [
         "# Settings",
         "",
-        "Every key of RocketMQ's `broker.conf` and `namesrv.conf`, its default, and its effect here. Servers accept, store",
-        "and show all keys (`tianzhou broker -p`, mqadmin's getBrokerConfig), so existing files and tools work. The table",
-        "has the reason of a key without an effect. A server warns once when such a key gets another value than its",
-        "default, at the start and by updateBrokerConfig or updateNamesrvConfig; `-p` shows the warning. The start refuses",
-        "a key whose missing effect would be a silent loss (DLedger, credentials).",
+        "Every key of RocketMQ's `broker.conf` and `namesrv.conf`, its default, and its effect here. Servers",
+        "accept, store and show all keys (`tianzhou broker -p`, mqadmin's getBrokerConfig), so existing files and",
+        "tools work. The table has the reason of a key without an effect. A server warns once when such a key gets",
+        "another value than its default, at the start and by updateBrokerConfig or updateNamesrvConfig; `-p` shows",
+        "the warning. The start refuses a key whose missing effect would be a silent loss (DLedger, credentials).",
         "",
         "The page is printed by `PYTHONPATH=src python tests/form/settings_table.py`.",
     ]
