@@ -8,14 +8,14 @@ from tianzhou.errors import ConfigError
 from tianzhou.process.free_ports import free_port
 
 FAST_PORT_BELOW = 2
-"""By how much the port that serves no pulls is below the main one."""
+"""Distance of the fast port, which serves no pulls, below the main port."""
 
 
 def first_address() -> str:
-    """This machine's first address that is not loopback, or 127.0.0.1 when it has no other."""
+    """Return this machine's first address that is not loopback, or 127.0.0.1 when it has no other."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket sends nothing; it only asks the kernel for the route's source address.
+            # Connecting a datagram socket sends no packet; the kernel only selects the route's source address.
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
@@ -23,10 +23,10 @@ def first_address() -> str:
 
 
 def host_bytes(address: str) -> bytes:
-    """The 4 or 16 bytes of the advertised address; a name is resolved.
+    """Return the 4 or 16 bytes of the advertised address; resolve a name.
 
     Raises:
-        ConfigError: it does not resolve.
+        ConfigError: the name does not resolve.
     """
     try:
         family, _, _, _, found = socket.getaddrinfo(address.strip("[]"), None, type=socket.SOCK_STREAM)[0]
@@ -38,9 +38,9 @@ def host_bytes(address: str) -> bytes:
 
 
 def free_port_pair(host: str) -> int:
-    """A free port with a free fast port, and free ones between them and for replication.
+    """Return a free port whose fast port, the port between and the replication port are free too.
 
     Raises:
-        ConfigError: there is none, or nothing can listen on the host.
+        ConfigError: there is no such port, or the host's address cannot be bound.
     """
     return free_port(host, below=FAST_PORT_BELOW, above=1)

@@ -24,7 +24,7 @@ class MasterDuties:
     """The master's tasks, which start and stop with the role; a member of a group may change roles many times.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         transactions: checker of half messages.
         staging: publisher of staged batches.
     """

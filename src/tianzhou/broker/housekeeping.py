@@ -22,7 +22,7 @@ class Housekeeping:
     """Periodic sweeps of silent clients, counters and offsets.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         clients: handler that closes silent connections.
     """
 
@@ -44,7 +44,10 @@ class Housekeeping:
         stats.idle_ms = None if idle_minutes < 0 else (idle_minutes if idle_minutes > 10 else 30) * 60_000
 
     def sweep(self) -> None:
-        """Close silent connections, drop expired entries, sample counters and commit broadcast offsets."""
+        """Close silent connections, drop expired entries, sample counters and commit broadcast offsets.
+
+        The sweep also applies the settings of the counters and of the read-ahead.
+        """
         self._clients.sweep()
         now = self._clock.now_ms()
         self._tables.clients.forget_pulls(now - self._tables.settings.subscription_expired_timeout)

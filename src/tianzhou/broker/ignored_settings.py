@@ -1,6 +1,6 @@
-"""RocketMQ's broker settings that are accepted, saved and shown without effect, and why.
+"""RocketMQ's broker settings that are accepted, saved and shown without effect, and the reasons.
 
-A server that has one of them set logs so once (`tianzhou.settings.ignored_lines`).
+A server with one of them in its configuration logs this once (`tianzhou.settings.ignored_lines`).
 docs/reference/settings.md lists all keys with their effect.
 """
 

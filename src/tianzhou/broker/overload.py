@@ -1,4 +1,4 @@
-"""Overload: requests refused because the broker is busy, with the refusals' texts (broker.md §6)."""
+"""Overload: refusals of requests while the broker is busy (broker.md §6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEVER: Final = frozenset(
         ),
     )
 )  # fmt: skip
-"""Requests never refused for age, as Apache's broker never clears their pools: a late commit is still of use."""
+"""Requests that are never refused for age, as in Apache's broker; for example, a late commit is still useful."""
 _POOLS: Final[dict[int, tuple[str, str]]] = {
     **dict.fromkeys(map(int, _SEND), ("waitTimeMillsInSendQueue", "wait_time_mills_in_send_queue")),
     int(Code.PULL_MESSAGE): ("waitTimeMillsInPullQueue", "wait_time_mills_in_pull_queue"),
@@ -32,11 +32,11 @@ _OTHERS: Final = ("waitTimeMillsInAdminBrokerQueue", "wait_time_mills_in_admin_b
 
 
 def waited_too_long(code: int, waited_ms: float, settings: BrokerSettings) -> str | None:
-    """Refusal of a request that has waited too long; None when it is served.
+    """Return the refusal of a request that has waited too long; None when it is served.
 
     Args:
-        code: of the request.
-        waited_ms: how long it has waited at least.
+        code: code of the request.
+        waited_ms: minimum ms that the request has waited.
         settings: limits.
     """
     if code in _NEVER:
@@ -52,7 +52,7 @@ def waited_too_long(code: int, waited_ms: float, settings: BrokerSettings) -> st
 
 
 def too_many_waiting(waiting: int, settings: BrokerSettings) -> str | None:
-    """Refusal of a send while `waiting` others wait for the disk; None when it is served."""
+    """Return the refusal of a send while `waiting` others wait for the disk; None when it is served."""
     limit = settings.send_thread_pool_queue_capacity
     if waiting < limit:
         return None

@@ -1,8 +1,8 @@
-"""Notices to consumer groups whose members changed, so that they rebalance (broker.md §15).
+"""Notifications of consumer groups whose members changed, so that they rebalance (broker.md §15).
 
-Each change concerns every member, so that thousands that come together would mean millions of notices. Small groups are
-notified of each change at once. A large one is notified a few members per loop turn, and again after a pause in
-proportion to its size; changes meanwhile share that notice.
+Each change concerns every member, so thousands of new members would cause millions of notifications. Small groups are
+notified of each change at once. A large group is notified a few members per loop turn. A pause in proportion to its
+size follows, and changes in the pause share one notification.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
 NOTICES_PER_TURN: Final = 64
-"""Maximum members notified per loop turn; groups of no more are always notified at once."""
+"""Maximum members notified per loop turn; groups up to this size are always notified at once."""
 PAUSE_S: Final = 0.0001
-"""Seconds for each member of a large group until its next notice: one for ten thousand."""
+"""Seconds of pause for each member of a large group; one second for ten thousand members."""
 
 _log = logging.getLogger(__name__)
 
 
 class RebalanceNotifier:
-    """Sends notices to the members of groups.
+    """Sender of notifications to the members of groups.
 
     Args:
-        members: connections of a group's members; none for a group without notices.
+        members: returns the connections of a group's members; none for a group without notifications.
     """
 
     def __init__(self, members: Callable[[str], list[Connection]]) -> None:
         self._members = members
-        # Large groups that are being notified or pause after it; whether they changed since.
+        # Large groups that are being notified or pause afterwards, and whether they changed since.
         self._busy: dict[str, bool] = {}
 
     def notify(self, group: str) -> None:
-        """Notify the members of a group, now or after a pause, that members came or went."""
+        """Notify the members of a group of a change of members, now or after a pause."""
         if group in self._busy:
             self._busy[group] = True
             return

@@ -1,7 +1,7 @@
 """Note in a store's `config` folder that tables were rebuilt after their state files were lost (docs/adr/0028).
 
-While the note is there, the broker deletes nothing because a table lacks it. The operator completes the tables and then
-deletes the note.
+While the note exists, the broker deletes no data of entries that a table lacks. The operator completes the tables and
+then deletes the note.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def write_note(root: Path, state: RebuiltState, now_ms: int) -> None:
-    """Write the note; entries of an earlier note that is still there stay.
+    """Write the note; retain the entries of an earlier note.
 
     Args:
         root: the store's root.
@@ -28,7 +28,7 @@ def write_note(root: Path, state: RebuiltState, now_ms: int) -> None:
         now_ms: time of the start, ms.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the write failed.
     """
     former, note = read_note(root), state.to_json()
     merged = {
@@ -57,7 +57,7 @@ def read_note(root: Path) -> Mapping[str, Any]:
 
 
 def remove_note(root: Path) -> None:
-    """Remove the note, if there is one: the tables are whole.
+    """Remove the note, if there is one, because the tables are complete.
 
     Args:
         root: the store's root.
@@ -73,7 +73,7 @@ def remove_note(root: Path) -> None:
 
 
 def rebuilt_tables(root: Path) -> str:
-    """Return the names of the lost state files, joined by commas, while the note is there; else an empty text.
+    """Return the names of the lost state files, joined by commas, while the note exists; else an empty text.
 
     Args:
         root: the store's root.

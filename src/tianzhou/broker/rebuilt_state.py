@@ -91,8 +91,8 @@ class StoredQueues:
 def rebuilt_topics(stored: StoredQueues, topics: BrokerTopicTable, default_queues: int) -> list[TopicConfig]:
     """Return configurations of the topics that have queues in the store and are not in the table.
 
-    A topic gets at least as many queues as a new one has: a queue that never had a message leaves no trace, and clients
-    that know it go on.
+    A topic gets at least as many queues as a new one. A queue without a message leaves no trace, and clients continue
+    to use it.
 
     Args:
         stored: queues of the store.

@@ -1,4 +1,4 @@
-"""Work that a broker does again and again, in a task each; what fails is noted and tried at the next time."""
+"""Periodic work of a broker, each in a task; a failure is noted and the work runs again in the next period."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tianzhou.supervision import Supervisor
 
 
 def repeat(supervisor: Supervisor, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
-    """Start a task that does a work at intervals, under the name of its function.
+    """Start a task that calls a function periodically; the function's name is the task's.
 
     Args:
-        supervisor: owns the task, and notes failures.
-        period_ms: milliseconds between two times, asked for before each pause: settings change while a broker runs.
-        work: does it.
+        supervisor: owner of the task, which notes failures.
+        period_ms: returns the milliseconds between two calls; called before each pause, because settings change at run
+            time.
+        work: the function to call.
     """
     name = work.__name__.strip("_").replace("_", " ")
     supervisor.own(name, lambda: _every(supervisor, period_ms, work, name))

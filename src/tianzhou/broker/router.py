@@ -25,20 +25,20 @@ NOT_ON_FAST_PORT = frozenset(
         RequestCode.POLLING_INFO,
     }
 )
-"""Codes the fast port answers as unknown (wire.md §1.12)."""
+"""Codes that the fast port answers as unknown (wire.md §1.12)."""
 
 
 class Router:
-    """Serves a listener; handlers see only requests whose names are names (`tianzhou.wire.named_fields`).
+    """Processor of a listener's requests; handlers get only requests with valid names (`tianzhou.wire.named_fields`).
 
     Args:
-        handlers: families of requests; no code belongs to two.
-        refuse: refusal of a request by its code and the ms it has waited; None when it is served.
-        gate: guards handlers of dangerous requests.
-        name_servers: addresses for clients that ask a broker what a name server serves.
-        around: wraps a handler, called with its code.
-        access: decides who may ask; None serves everybody.
-        turns: allowance of what takes long; None looks at large bodies at once.
+        handlers: handlers of request families; each code has one handler.
+        refuse: returns the refusal of a request by its code and waited ms; None when it is served.
+        gate: guard of dangerous requests.
+        name_servers: returns addresses for clients that send a broker requests of name servers.
+        around: wrapper of a handler, called with its code.
+        access: access control; None allows all requests.
+        turns: time allowance of slow requests; None serves large bodies at once.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Router:
         self._unknown: Processor = self._answer_unknown if access is None else access.signed(self._answer_unknown)
         self._name_servers = name_servers
         self._handlers: dict[int, Serve] = {}
-        # Plain integers as keys: hashing an enum member costs more than the look-up.
+        # Use plain integers as keys, because hashing an enum member costs more than the look-up.
         self._table: dict[int, Processor] = {}
         self._fast_paths: dict[int, FastPath] = {}
         for handler in handlers:
@@ -75,10 +75,10 @@ class Router:
         self._find = self._table.get
 
     def observed(self, observe: Callable[[dict[int, Processor]], None]) -> None:
-        """Have somebody look at the requests.
+        """Pass the table of handlers to an observer.
 
         Args:
-            observe: called with the table of handlers, which it may change.
+            observe: callback with the table of handlers, which it may change.
         """
         observe(self._table)
 
@@ -88,11 +88,11 @@ class Router:
         return frozenset(self._table)
 
     def handler(self, code: int) -> Serve:
-        """Handler of a request code; KeyError when there is none."""
+        """Return the handler of a request code; raise KeyError when there is none."""
         return self._handlers[code]
 
     def without(self, codes: Iterable[int]) -> Router:
-        """A router without some codes."""
+        """Return a router without some codes."""
         other = Router(refuse=self._refuse, name_servers=self._name_servers, access=self._access)
         refused = set(map(int, codes))
         other._handlers.update((code, handle) for code, handle in self._handlers.items() if code not in refused)
@@ -102,11 +102,11 @@ class Router:
 
     @property
     def fast_paths(self) -> dict[int, FastPath]:
-        """Functions of handlers that serve several requests by one call, past this router, by request code."""
+        """Functions, by request code, that serve several requests in one call without this router."""
         return dict(self._fast_paths)
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
-        """Serve a request that has waited, unless that was for too long."""
+        """Serve a request that has waited, or refuse it when it waited too long."""
         refusal = None if self._refuse is None else self._refuse(command.code, waited_s * 1000)
         if refusal is not None:
             return command.reply(ResponseCode.SYSTEM_BUSY, refusal)

@@ -1,7 +1,6 @@
 """The broker as a whole: the module that assembles all parts (broker.md §3).
 
-Start: lock and recover the store, load the tables, listen, register. Stop: unregister, cancel all tasks, write the
-tables.
+Start: lock and recover the store, load the tables, listen, register. Stop: unregister, cancel tasks, write the tables.
 """
 
 from __future__ import annotations
@@ -108,16 +107,14 @@ class Broker:
         port_setting: name of the setting that sets the port, for the error when the port is in use.
         tls: see `TlsSettings`; by default the broker accepts both TLS and plain connections.
         rng: source of randomness.
-        access: access control that the name server of this process has started and shares; None creates one from the
-            settings.
+        access: started access control of this process's name server; None creates one from the settings.
         own: credentials with which servers of one process sign requests when the settings name none.
 
     Attributes:
         hooks: inside the block, hooks that sign the broker's own requests.
         troubles: the tasks that are failing now.
         replication: inside the block, this broker's part in its group.
-        left_undone: after the block, tasks that were failing at the stop and files that were not written; empty
-            otherwise.
+        left_undone: after the block, texts about failing tasks and unwritten files at the stop; empty without any.
 
     Raises:
         ConfigError: on entry, when an address cannot be used.
@@ -188,10 +185,7 @@ class Broker:
         _log.info("broker %s stopped", self.settings.broker_name)
 
     def _reopen(self) -> None:
-        """Stop the broker and start it again on the same port.
-
-        An open store cannot drop records that it has already served.
-        """
+        """Stop the broker and start it again on the same port, because the store has to be reopened."""
         if self._reopening is None:
             self._reopening = start_owned(self._stop_and_start(), "broker", name="broker restart")
 
@@ -423,7 +417,7 @@ def make_parts(
     """Make the request handlers.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         client: client for requests to name servers and brokers.
         written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.

@@ -1,4 +1,4 @@
-"""Services of a broker: what its request handlers and tasks work with, as one value."""
+"""Services of a broker for its request handlers and tasks, in one value."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Services:
         store: the message store.
         stats: counters.
         clock: wall-clock and monotonic time.
-        supervisor: learns of failing work.
+        supervisor: supervisor of tasks and failures.
         address: the broker's address as clients use it, `host:port`.
-        host: the same as records and message ids hold it: 4 or 16 bytes, and the port.
+        host: the address in records and message ids: 4 or 16 bytes, and the port.
         replication: its part in its group, the argument `part`; by default that of a master without slaves.
-        turns: allowance of requests that take long.
+        turns: time allowance of slow requests.
         rng: source of randomness.
-        access: decides who may ask for what; None where everybody may.
+        access: access control; None allows all requests.
     """
 
     tables: Tables

@@ -320,7 +320,7 @@ class BrokerSettings(AuthSettings, MetricsSettings):
     # last batch of a writer is remembered after it was last heard of (docs/adr/0006)
     staged_message_time_out: int = 21_600_000
     staged_writer_reserved_days: int = 30
-    # Tianzhou's own: bounds on what peers can make grow (tianzhou/limits.py, docs/reference/limits.md)
+    # Tianzhou's own: bounds on memory and tables that peers can fill (tianzhou/limits.py, docs/reference/limits.md)
     max_connections: int = limits.CONNECTIONS.default
     max_connections_per_address: int = limits.ADDRESS_CONNECTIONS.default
     max_queues_per_topic: int = limits.QUEUES_OF_TOPIC.default
@@ -366,7 +366,7 @@ class BrokerSettings(AuthSettings, MetricsSettings):
     log_levels: str = ""  # Tianzhou's own; see log_levels.py
     proxy_protocol_trusted: str = ""
     # Tianzhou's own: addresses and CIDR ranges, by commas, that may connect to the HA port and to the port of a
-    # group's members; empty takes everybody (replication/allowed_addresses.py)
+    # group's members; empty allows all (replication/allowed_addresses.py)
     replication_allowed_addresses: str = ""
     # Tianzhou's own: µs for which the loop polls for the next request of a client that sends one at a time; 0 for
     # never, which is right where other threads share the process (remoting/busy_poll.py)

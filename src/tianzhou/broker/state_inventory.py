@@ -1,4 +1,4 @@
-"""Inventory of a broker's state files: a file that was written before and is gone was lost (docs/adr/0028)."""
+"""Inventory of a broker's state files, by which a missing file is recognized as lost (docs/adr/0028)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAME: Final = "stateFiles.json"
 
 
 class StateInventory:
-    """Names of the state files that brokers of ours have written to a folder.
+    """Names of the state files that Tianzhou's brokers have written to a folder.
 
     Without the inventory, or with a damaged one, a missing file counts as never written.
 
@@ -35,13 +35,13 @@ class StateInventory:
         return name in self._names
 
     def note(self, name: str) -> None:
-        """Note that a file was written; the disk has it on return. Nothing happens for a file that is noted.
+        """Add a written file to the inventory on the disk, unless it is there.
 
         Args:
-            name: of the file, which the disk has.
+            name: name of the file, which is on the disk.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the write failed.
         """
         if name not in self._names:
             names = self._names | {name}

@@ -1,1 +1,1 @@
-"""Delayed messages: which are due, and their delivery."""
+"""Delayed messages: due times and delivery."""

@@ -107,7 +107,7 @@ def wanted_level(properties: Mapping[str, str]) -> int:
     """Return the delay level that a message requests, 0 for none.
 
     Raises:
-        ValueError: `DELAY` is no whole number.
+        ValueError: `DELAY` is not an integer.
     """
     text = properties.get(names.DELAY)
     return int(text) if text else 0

@@ -44,7 +44,7 @@ class DelayScheduler:
     """Delivery of due messages from the queues of delay levels to their topics.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
     """
 
     def __init__(self, services: Services) -> None:

@@ -21,17 +21,17 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
 
-# Numbers of 4.9, which 5.x has given other names (wire.md §11.3).
+# Codes of 4.9, which have other names in 5.x (wire.md §11.3).
 UPDATE_FAILED: Final = 209
 DELETE_FAILED: Final = 210
 WHITE_LIST_FAILED: Final = 211
 
 
 class AccessConfigHandler(Handler):
-    """Changes the files of access control; no answer has a secret.
+    """Handler that changes the files of access control; no answer contains a secret.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         files: the rules and their files.
     """
 
@@ -41,7 +41,7 @@ class AccessConfigHandler(Handler):
 
     @serves(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)
     async def update(self, connection: Connection, command: Command) -> Reply:
-        """Change an account, or make one; what the request leaves out stays, but for `admin`, as with RocketMQ."""
+        """Change or create an account; omitted fields except `admin` are unchanged, as in RocketMQ."""
         header = read_header(command)
         values = {
             "secret_key": header.secret_key or None,
@@ -65,7 +65,7 @@ class AccessConfigHandler(Handler):
 
     @serves(RequestCode.DELETE_ACL_CONFIG)
     async def delete(self, connection: Connection, command: Command) -> Reply:
-        """Delete an account; the last one stays."""
+        """Delete an account; refuse to delete the last one."""
         access_key = read_header(command).access_key
         try:
             deleted = await self._files.delete_account(access_key)
@@ -78,7 +78,7 @@ class AccessConfigHandler(Handler):
 
     @serves(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
     async def update_white_list(self, connection: Connection, command: Command) -> Reply:
-        """Replace the global white list of `plain_acl.yml`, or of the file that is named."""
+        """Replace the global white list of `plain_acl.yml`, or of the named file."""
         header = read_header(command)
         patterns = _split(header.global_white_addrs) or ()
         try:
@@ -92,7 +92,7 @@ class AccessConfigHandler(Handler):
 
     @serves(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
     def versions(self, connection: Connection, command: Command) -> Reply:
-        """Versions of all files, and that of `plain_acl.yml`."""
+        """Return the versions of all files, and that of `plain_acl.yml`."""
         versions = self._files.versions()
         settings = self._tables.settings
         fields = write_reply(
@@ -107,7 +107,7 @@ class AccessConfigHandler(Handler):
 
     @serves(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
     def accounts(self, connection: Connection, command: Command) -> Reply:
-        """White lists and accounts of all files, an access key once; secrets are masked, which RocketMQ shows."""
+        """Return white lists and accounts of all files, each access key once; mask secrets, which RocketMQ shows."""
         configs = self._files.configs.values()
         found: dict[str, PlainAccountInfo] = {}
         for account in (account for config in configs for account in config.accounts):

@@ -1,4 +1,4 @@
-"""Users and policies of a broker (3001 to 3010): what `tianzhou.remoting.users.user_requests` serves."""
+"""Requests about users and policies of a broker (3001 to 3010), served by `tianzhou.remoting.users.user_requests`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tianzhou.wire.json_dialect import dumps
 
 
 class AccessUsersHandler(Handler):
-    """Serves requests about users and policies.
+    """Handler of requests about users and policies.
 
     Args:
-        services: of the broker.
-        store: its users.
+        services: the broker's services.
+        store: the broker's users.
     """
 
     def __init__(self, services: Services, store: UserStore) -> None:
@@ -30,11 +30,11 @@ class AccessUsersHandler(Handler):
         self._requests = UserRequests(store)
 
     def routes(self) -> Mapping[int, Serve]:
-        """Methods by the request codes they serve."""
+        """Return the handlers by request code."""
         return {**self._requests.routes(), RequestCode.READ_USERS: self.read_users}
 
     def read_users(self, connection: Connection, command: Command) -> Reply:
-        """Return all users with passwords and policies, to a super user: that of a slave of this broker (31020)."""
+        """Return all users with passwords and policies to a super user, which a slave's account must be (31020)."""
         if not self._requests.by_super(connection, command):
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,

@@ -216,7 +216,7 @@ class ClientHandler(Handler):
     def _listeners(self, name: str) -> list[Connection]:
         """Return the connections to notify of a group's change.
 
-        A broadcasting group has none, and a group whose notifications are off.
+        A and group and a group with notifications off have none.
         """
         tables = self._tables
         group, online = tables.groups.get(name), tables.clients.consumers.get(name)

@@ -1,4 +1,4 @@
-"""The configuration: shown (26) and changed (25) (broker.md §20.3)."""
+"""Requests that show (26) and change (25) the configuration (broker.md §20.3)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _ALWAYS_REFUSED: Final = frozenset({"configBlackList", "brokerConfigPath"})
 
 
 class ConfigHandler(Handler):
-    """Shows and changes settings.
+    """Handler that shows and changes settings.
 
     Args:
-        services: of the broker.
-        config_file: the configuration file; every update rewrites it whole.
-        changed: called after settings were changed, with their keys.
+        services: the broker's services.
+        config_file: the configuration file; every update rewrites it completely.
+        changed: callback with the keys after settings were changed.
     """
 
     def __init__(self, services: Services, config_file: Path, changed: Callable[[set[str]], None]) -> None:
@@ -45,14 +45,14 @@ class ConfigHandler(Handler):
 
     @serves(RequestCode.GET_BROKER_CONFIG)
     def config(self, connection: Connection, command: Command) -> Reply:
-        """Every key with its value."""
+        """Return every key with its value."""
         version = DATA_VERSION.dumps(self._version).decode()
         body = format_properties(dump(self._tables.settings, self._store.settings, hide_secrets=True)).encode()
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, version=version), body)
 
     @serves(RequestCode.UPDATE_BROKER_CONFIG)
     async def update_config(self, connection: Connection, command: Command) -> Reply:
-        """Set the keys that exist, and write the whole configuration to its file."""
+        """Set the existing keys, and write the complete configuration to its file."""
         settings = self._tables.settings
         at_next_start = command.fields.get(AT_NEXT_START) == "true"
         serve = self._requests.keep if at_next_start else self._requests.change
@@ -78,7 +78,7 @@ class ConfigHandler(Handler):
 
 
 def _assign(settings: Any, updated: Any) -> None:
-    """Take over the values of an updated copy, in place."""
+    """Assign the values of an updated copy in place."""
     for field in fields(settings):
         value = getattr(updated, field.name)
         if value != getattr(settings, field.name):

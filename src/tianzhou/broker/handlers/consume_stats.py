@@ -1,4 +1,4 @@
-"""Progress of groups: per queue (208), all groups (317), in time (303) (wire.md §9.6, §9.8)."""
+"""Requests for the progress of groups: per queue (208), all groups (317), in time (303) (wire.md §9.6, §9.8)."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from tianzhou.wire.fields import read_header
 
 
 def unread_cut_queues(stored: Iterable[int], read_queues: int, is_unread: Callable[[int], bool]) -> list[int]:
-    """Return the queues that a topic was cut back from while they had messages that a group has not consumed.
+    """Return the queues that a reduction of a topic's read queues left with unconsumed messages of a group.
 
     No member can pull these messages until the topic has as many read queues again, so the lag counts them.
 
     Args:
-        stored: numbers of the queues that the store has.
-        read_queues: read queues of the topic.
+        stored: ids of the queues in the store.
+        read_queues: number of read queues of the topic.
         is_unread: whether a queue has messages that the group has not consumed.
     """
     return [queue_id for queue_id in stored if queue_id >= read_queues and is_unread(queue_id)]
 
 
 class ConsumeStatsHandler(Handler):
-    """Answers requests for the progress of groups."""
+    """Handler of requests for the progress of groups."""
 
     @serves(RequestCode.GET_CONSUME_STATS)
     async def of_group(self, connection: Connection, command: Command) -> Reply:
-        """Progress of a group in its queues."""
+        """Return the progress of a group in its queues."""
         header = read_header(command)
         group = header.consumer_group
         if header.topic_list:
             known = self._tables.topics
             topics: Iterable[str] = [topic for topic in dict.fromkeys(header.topic_list.split(";")) if topic in known]
         else:
-            # RocketMQ leaves out topics that the members do not subscribe to, also the one that a request names.
+            # RocketMQ omits topics that the members do not subscribe to, even the topic that a request names.
             wanted = [header.topic] if header.topic else self._tables.offsets.topics_of(group)
             topics = [topic for topic in wanted if not self._tables.clients.leaves_out(group, topic)]
         stats = ConsumeStats()
@@ -61,7 +61,7 @@ class ConsumeStatsHandler(Handler):
 
     @serves(RequestCode.GET_BROKER_CONSUME_STATS)
     async def of_all(self, connection: Connection, command: Command) -> Reply:
-        """Progress of all groups."""
+        """Return the progress of all groups."""
         ordered = command.fields.get("isOrder", "").lower() == "true"
         result = BrokerConsumeStats(broker_addr=self._address)
         async with Pace(self._turns) as pace:
@@ -110,7 +110,7 @@ class ConsumeStatsHandler(Handler):
 
     @serves(RequestCode.QUERY_CONSUME_TIME_SPAN)
     async def in_time(self, connection: Connection, command: Command) -> Reply:
-        """Store times of the messages at both ends of each queue and at the group's offset."""
+        """Return the store times of the messages at both ends of each queue and at the group's offset."""
         header = read_header(command)
         topic, group, store = header.topic, header.group, self._store
         config = self._tables.topics.get(topic)
@@ -121,7 +121,7 @@ class ConsumeStatsHandler(Handler):
         async with Pace(self._turns) as pace:
             for queue_id in range(config.write_queue_nums):
                 begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-                # A group without an offset has the whole queue before it, where Apache's broker counts from 1970.
+                # A group without an offset starts at the queue's begin; Apache's broker counts from 1970.
                 consumed = max(self._tables.offsets.committed(group, topic, queue_id) or 0, begin, 0)
                 first = await find(store.lookups.first_time_steps(topic, queue_id))
                 last = await find(times(topic, queue_id, end - 1))

@@ -31,10 +31,10 @@ from tianzhou.wire.json_dialect import dumps
 
 
 class GroupHandler(Handler):
-    """Changes and shows the group table.
+    """Handler that changes and shows the group table.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         written: waits until a change is on the disk.
     """
 
@@ -79,10 +79,10 @@ class GroupHandler(Handler):
             bounds.check(GROUP_CONFIG, len(SUBSCRIPTION_GROUP.dumps(config)), where)
 
     def _keep_attributes(self, config: SubscriptionGroupConfig) -> None:
-        """Put the attributes that a group has in the place of the changes that a request brings.
+        """Replace a request's attribute changes by the group's present attributes.
 
         Raises:
-            BrokerError: code 1; RocketMQ has no attributes of groups, so every change is unknown, as at its brokers.
+            BrokerError: code 1; RocketMQ has no attributes of groups, so its brokers also refuse every change.
         """
         before = self._tables.groups.get(config.group_name)
         if config.attributes:
@@ -96,7 +96,7 @@ class GroupHandler(Handler):
 
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, connection: Connection, command: Command) -> Reply:
-        """Delete a group, and its offsets on request."""
+        """Delete a group, and on request its offsets."""
         header = read_header(command)
         group = header.group_name
         self._tables.groups.delete(group, self._clock.now_ms())
@@ -110,7 +110,7 @@ class GroupHandler(Handler):
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """The whole table."""
+        """Return the complete table."""
         groups = self._tables.groups
         forbidden = {group: dict(topics) for group, topics in groups.forbidden.items()}
         table = SubscriptionGroupTable(dict(groups.all()), groups.version, forbidden)
@@ -118,7 +118,7 @@ class GroupHandler(Handler):
 
     @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def one(self, connection: Connection, command: Command) -> Reply:
-        """One group's configuration; asking may create it."""
+        """Return a group's configuration; create the group if allowed."""
         name = read_header(command).group
         config = self._tables.groups.find(name, self._clock.now_ms())
         if config is None:
@@ -127,10 +127,10 @@ class GroupHandler(Handler):
 
     @serves(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     def forbid(self, connection: Connection, command: Command) -> Reply:
-        """Forbid a group to read a topic, allow it again, or just ask."""
+        """Forbid a group to read a topic, allow it again, or return the present state."""
         header = read_header(command)
         if header.readable is not None:
-            # What is forbidden may be taken back, also when the topic has gone since.
+            # An entry can be removed even after its topic was deleted.
             if header.topic not in self._tables.groups.forbidden.get(header.group, {}):
                 self._check_known(header.group, header.topic)
             self._tables.groups.set_readable(header.group, header.topic, header.readable, self._clock.now_ms())
@@ -140,14 +140,14 @@ class GroupHandler(Handler):
 
     @serves(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def topics(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """Topics a group has offsets for."""
+        """Return the topics for which a group has offsets."""
         topics = self._tables.offsets.topics_of(command.fields.get("group", ""))
         body = yield from TOPIC_LIST.slices(TopicList(topics, self._address))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     @serves(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def subscription(self, connection: Connection, command: Command) -> Reply:
-        """A group's subscription to a topic, as its members announced it or brought it with their pulls."""
+        """Return a group's subscription to a topic, from heartbeats or pulls of its members."""
         header = read_header(command)
         members = {"group": header.group, "topic": header.topic}
         found = self._tables.clients.subscription(header.group, header.topic)

@@ -14,12 +14,12 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 Serve: TypeAlias = Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]
-"""Serves one request: at once, later, or in slices of work."""
+"""Function that serves one request at once, later, or in slices of work."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def serves(*codes: RequestCode) -> Callable[[Method], Method]:
-    """Mark a method of a `Handler` as what serves request codes."""
+    """Mark a method of a `Handler` with the request codes that it serves."""
 
     def marked(method: Method) -> Method:
         cast("Any", method).request_codes = codes
@@ -29,10 +29,10 @@ def serves(*codes: RequestCode) -> Callable[[Method], Method]:
 
 
 class Handler:
-    """Serves a family of requests.
+    """Base class of handlers of a family of requests.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
     """
 
     def __init__(self, services: Services) -> None:
@@ -46,7 +46,7 @@ class Handler:
         self._host = services.host
 
     def _check_known(self, group: str, topic: str) -> None:
-        """Refuse a group or a topic that is not there.
+        """Refuse a missing group or topic.
 
         Raises:
             BrokerError: SUBSCRIPTION_GROUP_NOT_EXIST or TOPIC_NOT_EXIST.
@@ -57,7 +57,7 @@ class Handler:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
 
     def _table_reply(self, command: Command, body: bytes) -> Command:
-        """Return an answer with a whole table; to a broker of ours it says whether this one serves as master."""
+        """Return an answer with a complete table; to a Tianzhou broker add fields with this broker's role."""
         fields = self._replication.table_fields() if ASKED in command.fields else None
         return command.reply(ResponseCode.SUCCESS, None, fields, body)
 
@@ -66,7 +66,7 @@ class Handler:
         return {}
 
     def routes(self) -> Mapping[int, Serve]:
-        """Methods by the request codes they serve."""
+        """Return the methods by request code."""
         return {
             code: getattr(self, name)
             for name, method in vars(type(self)).items()

@@ -1,4 +1,4 @@
-"""Offsets set by operators: reset (222), clone (314), smallest offsets (308) (wire.md §7.10)."""
+"""Offsets set by operators: resets (222), copies (314), smallest offsets (308) (wire.md §7.10)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tianzhou.wire.fields import read_header, write_header
 
 
 class OffsetResetHandler(Handler):
-    """Sets groups' offsets."""
+    """Handler that sets groups' offsets."""
 
     @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     async def reset(self, connection: Connection, command: Command) -> Reply:
-        """Reset a group's offsets: here, for its next pulls; or at its members, without that setting."""
+        """Reset a group's offsets at this broker, or at its members when `useServerSideResetOffset` is off."""
         if self._replication.is_slave:
-            # A slave may end before messages that its master has: a reset by its bounds would be too low.
+            # A slave may lack its master's last messages, so a reset to its bounds would be too low.
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, "this broker is a slave: offsets of groups are reset at its master"
             )
@@ -78,7 +78,7 @@ class OffsetResetHandler(Handler):
         return {MessageQueue(topic, broker, queue_id): offset for queue_id, offset in offsets.items()}
 
     async def _reset_members(self, command: Command, header: Any) -> Reply:
-        """Reset at the members, as 4.9 does: they get the new offsets and commit them."""
+        """Send the new offsets to the members, which commit them, as 4.9 does."""
         group, topic = header.group, header.topic
         config = self._topic(topic)
         targets = {}
@@ -118,7 +118,7 @@ class OffsetResetHandler(Handler):
 
     @serves(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """Give a group another group's offsets."""
+        """Copy a group's offsets to another group."""
         fields, tables = command.fields, self._tables
         source, target = fields.get("srcGroup"), fields.get("destGroup")
         # Without its fields the answer is success, too (docs/spec/traps.md, 23).
@@ -143,7 +143,7 @@ class OffsetResetHandler(Handler):
 
     @serves(RequestCode.QUERY_CORRECTION_OFFSET)
     def correction(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """The smallest offset of any group, by queue, with a mark where a group is behind it."""
+        """Return the smallest offset of all groups by queue, with a mark where the compared group is behind."""
         fields = command.fields
         topic = fields.get("topic", "")
         offsets = yield from self._tables.offsets.smallest(

@@ -1,4 +1,4 @@
-"""Offsets: committed ones (14, 15), a queue's bounds and times (29 to 32), the tables (43, 45) (broker.md §14)."""
+"""Requests about offsets: commits (14, 15), a queue's bounds and times (29 to 32), tables (43, 45) (broker.md §14)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tianzhou.wire.json_dialect import dumps
 
 
 class OffsetHandler(Handler):
-    """Answers about offsets and takes commits."""
+    """Handler of queries and commits of offsets."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -28,7 +28,7 @@ class OffsetHandler(Handler):
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """A group's committed offset; 0 for a new group on a queue that still starts at 0."""
+        """Return a group's committed offset; 0 for a new group on a queue that still starts at 0."""
         header = read_header(command)
         place = header.consumer_group, header.topic, header.queue_id
         offset = self._tables.offsets.committed(*place)
@@ -47,8 +47,8 @@ class OffsetHandler(Handler):
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=0))
 
     async def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
-        # An empty queue counts: clients that send right after they started a consumer rely on it. Offset 0 gone
-        # cold does not: a new group would read the whole log from the disk.
+        # An empty queue starts at 0, because clients that send right after starting a consumer rely on it. A cold
+        # offset 0 does not count: a new group would read the complete log from the disk.
         if self._store.min_offset(topic, queue_id) > 0:
             return False
         reading = self._store.read(ReadRequest(topic, queue_id, 0, 1))
@@ -71,7 +71,7 @@ class OffsetHandler(Handler):
 
     @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     async def by_time(self, connection: Connection, command: Command) -> Reply:
-        """The offset of a store time."""
+        """Return the offset of a store time."""
         header = read_header(command)
         upper = header.boundary_type.upper() == "UPPER"
         offset = await self._store.find(
@@ -81,36 +81,36 @@ class OffsetHandler(Handler):
 
     @serves(RequestCode.GET_MAX_OFFSET)
     def maximum(self, connection: Connection, command: Command) -> Reply:
-        """The offset the queue's next message will get."""
+        """Return the offset of the queue's next message."""
         header = read_header(command)
         offset = max(self._store.max_offset(header.topic, header.queue_id), 0)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
     @serves(RequestCode.GET_MIN_OFFSET)
     def minimum(self, connection: Connection, command: Command) -> Reply:
-        """The queue's first offset."""
+        """Return the queue's first offset."""
         header = read_header(command)
         offset = max(self._store.min_offset(header.topic, header.queue_id), 0)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
     @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
     async def earliest_time(self, connection: Connection, command: Command) -> Reply:
-        """Store time of the queue's first message."""
+        """Return the store time of the queue's first message."""
         header = read_header(command)
         timestamp = await self._store.find(self._store.lookups.first_time_steps(header.topic, header.queue_id))
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, timestamp=timestamp))
 
     @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def all_committed(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """The whole table of committed offsets."""
+        """Return the complete table of committed offsets."""
         offsets = self._tables.offsets
         body = yield from write_consumer_offsets(offsets.lazily(), offsets.version)
         return self._table_reply(command, body)
 
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_delays(self, connection: Connection, command: Command) -> Reply:
-        """Positions of the delay levels."""
+        """Return the positions of the delay levels."""
         delays = self._tables.delays
-        # A member that leads next must not pass over what was delivered to the end of a log that is cut off.
+        # Return flushed positions only: the next leader must not skip messages whose deliveries were cut off the log.
         found = delays.to_file() if self._store.durability.grouped else delays.to_json()
         return self._table_reply(command, dumps(found))

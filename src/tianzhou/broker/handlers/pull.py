@@ -1,4 +1,4 @@
-"""Pulls: codes 11 and 361, and waiting for messages that are not there yet (broker.md §9, §10)."""
+"""Pulls: codes 11 and 361, and long polls (broker.md §9, §10)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORBIDDEN_BROKER, _FORBIDDEN_GROUP, _FORBIDDEN_TOPIC = range(1, 4)
 
 
 class PullHandler(Handler):
-    """Serves pulls of consumers; `runs` serves further pulls under the plans that this handler has made."""
+    """Handler of pulls; `runs` serves further pulls under the plans that this handler has made."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -46,7 +46,7 @@ class PullHandler(Handler):
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Answer with messages, or with why there are none; or wait for some, when that is wanted."""
+        """Return messages or the reason why there are none, or wait for messages if the pull asks to."""
         header = command.header
         if header is None:
             header = read_header(command)
@@ -85,7 +85,7 @@ class PullHandler(Handler):
         return self._answers.answer(request, found)
 
     async def _pull_in_turn(self, connection: Connection, command: Command, header: Any) -> Reply:
-        """As `pull`, when those before are done who select by expressions, too."""
+        """Run `pull` after earlier pulls that also select by expressions."""
         if header.expression_type == SQL92:
             await read_expression(header.subscription or "")
         selections = self._selections
@@ -100,7 +100,7 @@ class PullHandler(Handler):
         return reply
 
     def _note_broadcast(self, request: PullRequest, client_id: str) -> Reply | Awaitable[Reply]:
-        """Note how far a broadcast consumer is; an answer for one that has to learn where to begin."""
+        """Note the offset of a broadcast consumer; return an answer when it needs its start offset."""
         header = request.header
         broadcasts, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
         name, place = header.consumer_group, (header.consumer_group, header.topic, header.queue_id)
@@ -121,7 +121,7 @@ class PullHandler(Handler):
         header = request.header
         reading = self._store.read(ReadRequest(header.topic, header.queue_id, 0, 1))
         first = reading if isinstance(reading, GetResult) else await reading
-        # As for a new group: begin at the first message while it is in memory, else at the end.
+        # Begin like a new group: at the first message while it is in memory, else at the end.
         end = max(self._store.max_offset(header.topic, header.queue_id), 0)
         offset = end if first.suggest_slave else 0
         place = header.consumer_group, header.topic, header.queue_id
@@ -189,7 +189,7 @@ class PullHandler(Handler):
         return PullRequest(command, header, group, topic, selection, reading_of(header, selection))
 
     def _check_pushed(self, connection: Connection, group: str) -> None:
-        """Where pull consumers are rejected, only members of push groups may pull."""
+        """Refuse pulls of clients that are no members of a push group, because `rejectPullConsumerEnable` is on."""
         online = self._tables.clients.consumers.get(group)
         pulls = online is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY
         if pulls and (online is None or connection not in online.clients):

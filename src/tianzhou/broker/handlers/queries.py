@@ -1,4 +1,4 @@
-"""Finding single messages: by offset id (33) and by key (12) (wire.md §7.5)."""
+"""Queries of single messages by offset id (33) and by key (12) (wire.md §7.5)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tianzhou.wire.fields import read_header, write_reply
 
 
 class QueryHandler(Handler):
-    """Looks messages up.
+    """Handler of queries of messages.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
     """
 
     def __init__(self, services: Services) -> None:
@@ -43,7 +43,7 @@ class QueryHandler(Handler):
         """Check that the peer may view messages of a record's topic, whatever topic the request names.
 
         Raises:
-            AccessDenied: it may not, or the record is damaged and its topic unknown.
+            AccessDenied: the peer has no right, or the record is damaged and its topic unknown.
         """
         header = read_header(command)
         try:
@@ -51,7 +51,7 @@ class QueryHandler(Handler):
         except CorruptRecord:
             topic = names.HALF_TOPIC  # the record may be of any topic, so it needs an administrator
         if topic == header.topic:
-            return  # the request was let in for this topic
+            return  # access control has checked this topic
         if not access.may_view(connection, command, topic):
             refusal = AccessDenied(
                 ResponseCode.NO_PERMISSION, f"the message at offset {header.offset} is of a topic you may not read"
@@ -61,7 +61,7 @@ class QueryHandler(Handler):
 
     @serves(RequestCode.QUERY_MESSAGE)
     async def query(self, connection: Connection, command: Command) -> Reply:
-        """Records by key; only hashes are compared, the client looks again."""
+        """Return records by key; only hashes are compared, and the client checks the keys."""
         header = read_header(command)
         settings = self._store.settings
         wanted = settings.default_query_max_num if header.unique_key_query else header.max_num

@@ -30,15 +30,15 @@ _log = logging.getLogger(__name__)
 
 
 class QueueLockHandler(Handler):
-    """Grants locks.
+    """Handler that grants queue locks.
 
     With `lockInStrictMode` and more than one replica configured, a queue counts as locked when most of the brokers
     that share this one's name have granted it.
 
     Args:
-        services: of the broker.
-        client: reaches name servers and the other members.
-        names: which name servers there are.
+        services: the broker's services.
+        client: client for requests to name servers and the other members.
+        names: the name servers.
     """
 
     def __init__(self, services: Services, client: RemotingClient, names: CurrentNameServers) -> None:
@@ -53,7 +53,7 @@ class QueueLockHandler(Handler):
         now = int(self._clock.monotonic() * 1000)
         granted = self._tables.locks.lock(request.consumer_group, request.client_id, request.queues, now)
         if request.only_this_broker or self._quorum <= 1:
-            # The few of an ordinary consumer wait for nobody.
+            # Answer the few locks of an ordinary consumer at once.
             if len(granted) <= FEW:
                 return command.reply(ResponseCode.SUCCESS, body=LOCKED_QUEUES.dumps(granted))
             return self._granted(command, granted)
@@ -65,7 +65,7 @@ class QueueLockHandler(Handler):
 
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Free a client's own locks."""
+        """Release a client's own locks."""
         request = _lock_request(command)
         self._tables.locks.unlock(request.consumer_group, request.client_id, request.queues)
         if request.only_this_broker or self._quorum <= 1:
@@ -77,7 +77,7 @@ class QueueLockHandler(Handler):
         return self._store.settings.total_replicas // 2 + 1 if self._tables.settings.lock_in_strict_mode else 1
 
     async def _agree(self, command: Command, request: LockRequest, granted: list[MessageQueue]) -> Reply:
-        """Keep the queues that most members grant."""
+        """Return the queues that most members grant."""
         votes = Counter(granted)
         wish = LockRequest(request.client_id, request.consumer_group, granted, only_this_broker=True)
         for reply in await self._ask_others(RequestCode.LOCK_BATCH_MQ, wish):
@@ -94,7 +94,7 @@ class QueueLockHandler(Handler):
         return command.reply(ResponseCode.SUCCESS)
 
     async def _ask_others(self, code: RequestCode, wish: LockRequest) -> list[Command]:
-        """Replies of the members that agree."""
+        """Return the replies of the members that agree."""
         body = await self._turns.in_slices(LOCK_REQUEST.slices(wish))
 
         async def ask(address: str) -> Command | None:
@@ -110,7 +110,7 @@ class QueueLockHandler(Handler):
 
 
 def _lock_request(command: Command) -> LockRequest:
-    """Decoded request to lock or unlock, its names checked."""
+    """Return a decoded request to lock or unlock; check its names."""
     request = decoded(command, LOCK_REQUEST.loads)
     GROUP.check(request.consumer_group)
     CLIENT_ID.check(request.client_id)

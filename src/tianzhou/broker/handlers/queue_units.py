@@ -1,4 +1,4 @@
-"""Consume queues as operators look at them (321, 354), wire.md §9.10."""
+"""Requests of operators for consume queues (321, 354), wire.md §9.10."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PLACEHOLDER_REMARK = "not set any response code"
 
 
 class QueueUnitHandler(Handler):
-    """Shows units of consume queues."""
+    """Handler that shows units of consume queues."""
 
     @serves(RequestCode.QUERY_CONSUME_QUEUE)
     def units(self, connection: Connection, command: Command) -> Reply:
-        """Some units of a queue, and whether a group's tags select them."""
+        """Return some units of a queue, and whether a group's tags select them."""
         header = read_header(command)
         topic, queue_id, store = header.topic or "", header.queue_id, self._store
         if queue_id not in store.queues(topic):
@@ -48,7 +48,7 @@ class QueueUnitHandler(Handler):
 
     @serves(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS)
     def rocksdb(self, connection: Connection, command: Command) -> Reply:
-        """How far queues in RocksDB are; there are none."""
+        """Return that there are no queues in RocksDB."""
         return command.reply(
             ResponseCode.SUCCESS, _PLACEHOLDER_REMARK, body=dumps({"checkStatus": CHECK_NOT_APPLICABLE})
         )

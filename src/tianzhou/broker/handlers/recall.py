@@ -1,4 +1,4 @@
-"""Delayed messages taken back (370): the answer of a broker whose `recallMessageEnable` is off (broker.md §7.5)."""
+"""Recall of delayed messages (370): the answer of a broker whose `recallMessageEnable` is off (broker.md §7.5)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tianzhou.wire.command import Command
 
 
 class RecallHandler(Handler):
-    """Refuses, until there is a timer wheel to take messages from."""
+    """Handler that refuses recalls, because there is no timer wheel."""
 
     @serves(RequestCode.RECALL_MESSAGE)
     def recall(self, connection: Connection, command: Command) -> Reply:
-        """Refuse."""
+        """Refuse the recall."""
         fields = {names.MSG_REGION: self._tables.settings.region_id}
         return command.reply(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden", fields)

@@ -81,7 +81,7 @@ class RequestReplyHandler(Handler):
     async def _push(
         self, connection: Connection, header: Any, queue_id: int, properties: dict[str, str], body: bytes
     ) -> str | None:
-        """Push a reply; return why it was not delivered, None when it was."""
+        """Push a reply; return the reason when it was not delivered, else None."""
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"

@@ -1,4 +1,4 @@
-"""Deletions by operators: expired files (306, 329), queues of deleted topics (316) (store.md §12)."""
+"""Deletions requested by operators: expired files (306, 329), queues of deleted topics (316) (store.md §12)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LIGHT_PREFIX = "%LMQ%"
 
 
 class RetentionHandler(Handler):
-    """Starts deletions; each is answered when it has begun, as Apache's broker does."""
+    """Handler that starts deletions and answers when they have begun, as Apache's broker does."""
 
     @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def delete_expired(self, connection: Connection, command: Command) -> Reply:
-        """Delete expired log segments at once and in the next runs, whatever the hour."""
+        """Delete expired log segments at once and in the next runs, independent of `deleteWhen`."""
         self._store.delete_expired()
         return command.reply(ResponseCode.SUCCESS)
 
@@ -25,15 +25,15 @@ class RetentionHandler(Handler):
     def clean_queues(self, connection: Connection, command: Command) -> Reply:
         """Delete the queue files whose messages have expired.
 
-        The last file of a queue stays, where Apache's broker deletes the queue if all its messages have expired: the
-        queue would begin again at offset 0, and groups that had read more of it would pass over what comes next.
+        The last file of a queue stays. Apache's broker deletes the queue when all its messages have expired. The queue
+        would then begin again at offset 0, and groups with larger offsets would skip new messages.
         """
         self._store.clean_queues()
         return command.reply(ResponseCode.SUCCESS)
 
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_topics(self, connection: Connection, command: Command) -> Reply:
-        """Delete the queues of topics that are not in the topic table; not while the table was rebuilt from the log."""
+        """Delete the queues of topics that are not in the topic table; refuse while the table is a rebuilt one."""
         root = self._store.settings.root
         if lost := rebuilt_tables(root):
             raise BrokerError(

@@ -23,13 +23,13 @@ from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 
 SHOWN_LIMITS: Final = 10
-"""Limits of senders that are named."""
+"""Maximum limits of senders in the runtime info."""
 SHOWN_TOPICS: Final = 10
-"""Topics of undeliverable messages that are named."""
+"""Maximum topics of undeliverable messages in the runtime info."""
 
 
 class RuntimeInfoHandler(Handler):
-    """Shows figures."""
+    """Handler that returns figures."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -39,7 +39,7 @@ class RuntimeInfoHandler(Handler):
 
     @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def item(self, connection: Connection, command: Command) -> Reply:
-        """One figure over the last minute, hour and day."""
+        """Return one figure over the last minute, hour and day."""
         name, key = command.fields.get("statsName", "null"), command.fields.get("statsKey", "null")
         found = self._stats.view(name, key)
         if found is None:
@@ -48,7 +48,7 @@ class RuntimeInfoHandler(Handler):
 
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     async def runtime(self, connection: Connection, command: Command) -> Reply:
-        """Figures as text, under the keys tools look for (broker.md §20.2)."""
+        """Return the figures as text under the keys that tools read (broker.md §20.2)."""
         earliest = await self._store.find(self._store.lookups.record_time_steps(max(self._store.begin_offset, 0)))
         return command.reply(ResponseCode.SUCCESS, body=KV_TABLE.dumps(self._figures(earliest)))
 
@@ -75,7 +75,7 @@ class RuntimeInfoHandler(Handler):
             "getMissTps": rates["missed"],
             "getTotalTps": " ".join(map(str, total)),
             "getTransferredTps": rates["transferred"],
-            "getTransferedTps": rates["transferred"],  # as tools of 4.9 spell it, which fail without
+            "getTransferedTps": rates["transferred"],  # the spelling of 4.9's tools, which fail without the key
             "putMessageTimesTotal": puts,
             "putMessageFailedTimes": stats.failed,
             "putMessageSizeTotal": size,
@@ -152,12 +152,12 @@ class RuntimeInfoHandler(Handler):
         return {LIMITED_BY: "; ".join(found)} if found else {}
 
     def _disk(self) -> dict[str, Any]:
-        # The directory comes with the first message; until then its disk is that of the nearest one above it.
+        # The first message creates the directory; until then use the disk of its nearest existing parent.
         usages = [
             (path, shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())))
             for path in self._store.settings.commit_log_directories
         ]
-        # As `df` counts: what only the system may still use is neither used nor to be had.
+        # Count like `df`: space reserved for the system is neither used nor free.
         ratios = {str(path): usage.used / ((usage.used + usage.free) or 1) for path, usage in usages}
         total = sum(usage.total for _, usage in usages)
         free = total - sum(usage.used for _, usage in usages)

@@ -51,24 +51,24 @@ from tianzhou.wire.properties import decode_properties, encode_properties
 
 _SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
-"""Properties the broker sets; a message that was stored before brings them along."""
+"""Properties that the broker sets; a message that was stored before has them already."""
 _SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *TIMERS, *_OURS})
 SAMPLE_EVERY_S = 0.01
-"""Puts are timed no more often than this."""
+"""Minimum seconds between two timed puts."""
 
 
 class SendHandler(Handler):
-    """Stores what producers send.
+    """Handler that stores messages of producers.
 
     Args:
-        services: of the broker.
-        acks: answers when the disk has the message, if that is waited for.
+        services: the broker's services.
+        acks: answers to sends that wait for the disk or slaves.
     """
 
     def __init__(self, services: Services, acks: Acknowledgements) -> None:
         super().__init__(services)
         self._acks = acks
-        # Keys of messages that bring none.
+        # Generates unique keys for messages without one.
         self._unique_ids = UniqueIdGenerator(self._host[0], os.getpid(), services.rng.getrandbits(32))
         self._admission = Admission(self._tables)
         self._id_head = offset_msg_id(*self._host, 0)[:-16]
@@ -81,7 +81,7 @@ class SendHandler(Handler):
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """Apply settings that were changed while running."""
+        """Apply settings that were changed at run time."""
         settings = self._tables.settings
         self._region = settings.region_id
         self._trace_on = settings.trace_on
@@ -96,7 +96,7 @@ class SendHandler(Handler):
 
     @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Store a message and reply with its place."""
+        """Store a message and reply with its offsets."""
         try:
             if self._settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
                 self._refuse_more()
@@ -167,13 +167,13 @@ class SendHandler(Handler):
         """Serve the ordinary sends at the front of a read by one call (docs/adr/0022, 0033).
 
         Args:
-            connection: of the sender.
+            connection: connection of the sender.
             buffer: the read.
-            start: where its first frame begins.
-            end: where it ends.
+            start: start of its first frame.
+            end: end of the read.
 
         Returns:
-            Where the first frame begins that was left, and the replies to those before it.
+            Start of the first frame that was not served, and the replies to the frames before it.
         """
         settles = self._settles
         if settles and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
@@ -195,7 +195,7 @@ class SendHandler(Handler):
         return start, [replies] if replies else []
 
     def _sample(self) -> None:
-        """Take the time of the next put."""
+        """Have the next put timed."""
         self._times_put = True
 
     def _timed_append(self, record: NewRecord) -> PutResult:
@@ -367,7 +367,7 @@ class SendHandler(Handler):
         return self._stored(connection, command, topic, result, queue_id, unique, waits=waits)
 
     def _batch_plan(self, connection: Connection, header: Any) -> tuple[SendPlan, int]:
-        """Return the plan of the topic that a batch may go to, and the queue."""
+        """Return the plan of a batch's topic, and the queue; check the topic first."""
         topic = header.topic
         if topic.startswith(names.RETRY_PREFIX):
             raise BrokerError(
@@ -383,7 +383,7 @@ class SendHandler(Handler):
         return plan, queue_id
 
     def _read_shared(self, text: str) -> None:
-        """Take down what the messages of a batch have in common; mostly it is what those before had, too."""
+        """Cache the shared properties of a batch's messages, which mostly equal those of the previous batch."""
         shared = decode_properties(text.encode("utf-8", "surrogatepass"))
         shared.pop(names.POP_CK, None)
         if shared.get(names.TRAN_MSG, "").lower() == "true" or shared.get(names.DELAY, "0") not in ("0", "-1"):
@@ -400,9 +400,9 @@ class SendHandler(Handler):
 
         Args:
             command: the request; its body is stored unchanged.
-            record: without body and properties.
+            record: the record without body and properties.
             shared: properties of the batch.
-            count: messages in it.
+            count: number of messages in the batch.
         """
         unique, wait = shared[names.UNIQ_KEY], shared.get(names.WAIT)
         record.body = bytes(command.body)

@@ -1,4 +1,4 @@
-"""Messages consumers send back (36): to the retry topic after a delay, or to the dead letters (broker.md §8)."""
+"""Messages that consumers send back (36): to the retry topic after a delay, or to the dead letters (broker.md §8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tianzhou.wire.undeliverable import UndeliverableWalk
 
 
 class SendBackHandler(Handler):
-    """Serves messages that consumers send back."""
+    """Handler of messages that consumers send back."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -40,7 +40,7 @@ class SendBackHandler(Handler):
 
     @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     async def send_back(self, connection: Connection, command: Command) -> Reply:
-        """Store a copy for the next try, or for the dead letters."""
+        """Store a copy in the retry topic or in the dead-letter topic."""
         header = read_header(command)
         now = self._clock.now_ms()
         group = retry_group(self._tables.groups, header.group, now)
@@ -61,7 +61,8 @@ class SendBackHandler(Handler):
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
         record = await self._load(header.offset)
         if record.topic != topic.topic_name and not self._may_read(connection, command, record.topic):
-            # A message of any topic could be had by sending it back to the group's own.
+            # Check the right to read: a consumer could obtain a message of any topic by sending it back to its own
+            # group.
             raise self._access_denied(connection, command, record.topic, header.offset)
         limit = limit_of(group.retry_max_times, header.max_reconsume_times, command.version)
         decision = after_send_back(record.reconsume_times, header.delay_level, limit)
@@ -69,18 +70,18 @@ class SendBackHandler(Handler):
             target, queue_id, level = names.dead_letter_topic(header.group), 0, 0
             self._tables.topics.ensure(target, 1, now)
         else:
-            # A member reads the topic's read queues alone, however many the group is to have.
+            # Members read only the topic's read queues, even if the group is configured for more.
             queues = min(group.retry_queue_nums, topic.read_queue_nums) or group.retry_queue_nums
             target, queue_id = topic.topic_name, self._rng.randrange(queues)
             level = self._tables.delays.capped(decision.level)
         copy = self._copy(record, header, target, queue_id, level)
-        # A message that no retry topic can take would wait for its delay in vain.
+        # Check the target first, because a message that it cannot store would wait for its delay in vain.
         result = refuse_place(NewRecord(target, queue_id, b"", b"")) or self._store.append(copy)
         if result.status in REPEATS:
             return self._set_aside(command, record, self._copy(record, header, target, queue_id, 0), result)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, remark_of(result))
-        # A producer may have written anything there.
+        # The property comes from a producer, so it may be no topic name.
         origin = decode_properties(copy.properties).get(names.RETRY_TOPIC, record.topic)
         self._stats.sent_back(
             record.topic if TOPIC.problem(origin) is not None else origin,
@@ -94,7 +95,7 @@ class SendBackHandler(Handler):
         return command.reply(ResponseCode.SUCCESS)
 
     def _set_aside(self, command: Command, record: Record, copy: NewRecord, refused: PutResult) -> Reply:
-        """Keep a message that can be neither retried nor stored as a dead letter, so that its group goes on."""
+        """Set aside a message that can be neither retried nor stored as a dead letter, so that its group continues."""
         reason = remark_of(refused)
         if not self._keeper.set_aside(UndeliverableWalk.RETRY, message_of(copy), record.physical_offset, reason):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, reason)

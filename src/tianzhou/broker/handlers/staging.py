@@ -52,7 +52,7 @@ class StagingHandler(Handler):
     """Handler for writers of batches that are published exactly once.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         publisher: publisher of the batches.
     """
 

@@ -1,4 +1,4 @@
-"""Topics for tools and consoles: create and delete (17, 18, 215), show (21, 351, 305), figures (202, 300)."""
+"""Requests of tools about topics: create and delete (17, 18, 215), show (21, 351, 305), figures (202, 300)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicHandler(Handler):
-    """Changes and shows the topic table.
+    """Handler that changes and shows the topic table.
 
     Args:
-        services: of the broker.
-        settled: waits until a change is on the disk and name servers know it, within reason.
+        services: the broker's services.
+        settled: waits until a change is on the disk, and for a limited time until name servers have it.
     """
 
     def __init__(self, services: Services, settled: Callable[[], Awaitable[None]]) -> None:
@@ -40,7 +40,7 @@ class TopicHandler(Handler):
 
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def create(self, connection: Connection, command: Command) -> Reply:
-        """Create or replace a topic; answered when the name servers know it."""
+        """Create or replace a topic; answer when the name servers have it."""
         header = read_header(command)
         self._check_name(header.topic)
         if header.topic_filter_type not in FILTER_TYPES:
@@ -75,7 +75,7 @@ class TopicHandler(Handler):
                 self._check_name(config.topic_name)
                 self._check_type(config)
                 before = self._tables.topics.get(config.topic_name)
-                # In a list the attributes come as a change list too: `+message.type` as key.
+                # The attributes in a list are changes, too: the keys have signs, as in `+message.type`.
                 changes = {
                     key[1:] if key[:1] in "+-" else key: None if key[:1] == "-" else value
                     for key, value in config.attributes.items()
@@ -109,7 +109,7 @@ class TopicHandler(Handler):
 
     @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
     async def delete(self, connection: Connection, command: Command) -> Reply:
-        """Delete a topic with its queues and the offsets in it."""
+        """Delete a topic with its queues and offsets."""
         topic = command.fields.get("topic", "")
         if not topic or topic.isspace():
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -140,14 +140,14 @@ class TopicHandler(Handler):
 
     @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """The whole table."""
+        """Return the complete table."""
         topics = self._tables.topics
         body = yield from TOPIC_TABLE.slices(TopicTable(dict(topics.all()), topics.version))
         return self._table_reply(command, body)
 
     @serves(RequestCode.GET_TOPIC_CONFIG)
     def one(self, connection: Connection, command: Command) -> Reply:
-        """One topic's configuration."""
+        """Return one topic's configuration."""
         return command.reply(ResponseCode.SUCCESS, body=TOPIC_CONFIG.dumps(self._existing(read_header(command).topic)))
 
     def _existing(self, topic: str) -> TopicConfig:
@@ -158,7 +158,7 @@ class TopicHandler(Handler):
 
     @serves(RequestCode.GET_TOPIC_STATS_INFO)
     async def figures(self, connection: Connection, command: Command) -> Reply:
-        """Bounds of every queue, also of the empty ones."""
+        """Return the bounds of all queues, including empty ones."""
         config = self._existing(read_header(command).topic)
         topic, store = config.topic_name, self._store
         stats = TopicStats(topic_put_tps=self._stats.put_rate(topic, self._clock.now_ms()))
@@ -175,7 +175,7 @@ class TopicHandler(Handler):
 
     @serves(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def consumers(self, connection: Connection, command: Command) -> Slices[Reply]:
-        """Groups that read the topic, online or known by their offsets."""
+        """Return the groups that read the topic: connected groups, and groups with offsets."""
         topic = read_header(command).topic
         groups = dict.fromkeys(self._tables.clients.subscribers(topic))
         groups |= dict.fromkeys(self._tables.offsets.groups_of(topic))
@@ -183,6 +183,6 @@ class TopicHandler(Handler):
 
     @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system(self, connection: Connection, command: Command) -> Reply:
-        """Names of the system topics."""
+        """Return the names of the system topics."""
         names = TopicList(self._tables.topics.system_names())
         return command.reply(ResponseCode.SUCCESS, body=TOPIC_LIST.dumps(names))

@@ -39,7 +39,7 @@ class TransactionHandler(Handler):
     """Handler that commits and rolls back half messages.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         checker: checker that writes the marks of decisions.
     """
 

@@ -1,1 +1,1 @@
-"""What happens to single messages: admission, acknowledgement, retry, filters of pulls, long polls."""
+"""Processing of single messages: admission, acknowledgement, retry, filters of pulls, long polls."""

@@ -57,7 +57,7 @@ def check_key(topic: str, properties: Mapping[str, str]) -> None:
 
     Args:
         topic: the topic.
-        properties: of the message.
+        properties: properties of the message.
 
     Raises:
         BrokerError: MESSAGE_ILLEGAL.

@@ -1,4 +1,4 @@
-"""Copies of stored records for another queue: delivered late, tried again, committed."""
+"""Copies of stored records for another queue: delayed, retried and committed messages."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def copy_of(
     reconsume_times: int | None = None,
     half_offset: int = 0,
 ) -> NewRecord:
-    """Copy of a record, to be stored.
+    """Return a copy of a record, to be stored.
 
     Args:
         record: the record.
-        topic: where the copy goes.
-        queue_id: the queue.
-        properties: those it is found by; also those it has, without `text`.
-        text: its encoded properties.
-        sys_flag: by default the record's.
-        reconsume_times: by default the record's.
-        half_offset: log offset of the half message it commits, 0 for none.
+        topic: topic of the copy.
+        queue_id: queue of the copy.
+        properties: properties for the index and the tags code; without `text` also the copy's properties.
+        text: the copy's encoded properties.
+        sys_flag: system flag; by default the record's.
+        reconsume_times: number of retries; by default the record's.
+        half_offset: log offset of the committed half message, 0 for none.
     """
     return NewRecord(
         topic,

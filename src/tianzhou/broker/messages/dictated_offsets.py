@@ -1,4 +1,4 @@
-"""Offsets that the broker dictates: the next pull of a queue is answered with one (broker.md §9.3)."""
+"""Offsets that the broker dictates in the answer to the next pull of a queue (broker.md §9.3)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tianzhou.store.store import MessageStore
 
 
 class DictatedOffsets:
-    """Offsets that were reset at the broker, and the beginning of topics that were deleted and made again.
+    """Offsets that were reset at the broker, and offset 0 of topics that were deleted and created again.
 
-    A slave knows topics later than its master, so only a master judges that a position is of a deleted topic.
+    A slave learns of topics later than its master, so only a master decides that a position belongs to a deleted topic.
 
     Args:
-        tables: of the broker.
-        replication: knows the broker's role.
+        tables: the broker's tables.
+        replication: the broker's role.
     """
 
     def __init__(self, tables: Tables, replication: Replication) -> None:
@@ -29,7 +29,7 @@ class DictatedOffsets:
         self._offsets, self._voids = tables.offsets, tables.void_positions
 
     def wait(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether an offset waits for the group's next pull of a queue, so that commits of it do not count."""
+        """Whether an offset waits for the group's next pull of a queue, so that commits are ignored."""
         return self._offsets.reset_waits(group, topic, queue_id) or self.is_remade(group, topic, queue_id)
 
     def is_remade(self, group: str, topic: str, queue_id: int) -> bool:
@@ -37,11 +37,11 @@ class DictatedOffsets:
         return self._voids.waits(group, topic, queue_id) and not self._replication.is_slave
 
     def take(self, connection: Connection, header: Any) -> int | None:
-        """Return the offset that a pull is answered with; None when its own offset counts.
+        """Return the offset for the answer to a pull; None when the pull's own offset counts.
 
         Args:
-            connection: of the member.
-            header: of the pull.
+            connection: connection of the member.
+            header: header fields of the pull.
         """
         place = header.consumer_group, header.topic, header.queue_id
         if self._offsets.reset_waits(*place):
@@ -64,14 +64,14 @@ class DictatedOffsets:
         return None if client is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY else client.client_id
 
     def topic_missing(self, header: Any, store: MessageStore) -> None:
-        """Note a pull from a topic that is not there.
+        """Note a pull from a missing topic.
 
         The topic was deleted while the member ran. This broker may have been restarted since, or was not the master
         then.
 
         Args:
-            header: of the pull.
-            store: has the queues; a topic that lost its configuration alone still has them.
+            header: header fields of the pull.
+            store: the message store; a topic that lost only its configuration still has queues there.
         """
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if header.queue_offset <= 0 or group not in self._tables.clients.consumers or store.queues(topic):

@@ -1,12 +1,12 @@
-"""Held pulls: pulls that wait for messages that are not there yet (broker.md §10).
+"""Held pulls: long polls that wait for messages (broker.md §10).
 
 `HeldPulls` owns the wait and its wake-up: the limits, the deadlines, the watermark of each queue, and the order in
-which woken pulls read again. Each message that a consumer waits for ends one pull, so a pull waits without a task and
-a future.
+which woken pulls read again. Each message ends the wait of a pull, so a pull waits without the cost of a task and a
+future.
 
-A woken pull reads again in the turn of the loop that wrote the queue's unit. A turn more for each pull, and one more
-for its reply, would let other connections' reads come between a message and its consumer. A few pulls read in each
-turn, however many queues have grown, so that the loop serves other requests in between.
+A woken pull reads again in the turn of the loop that wrote the queue's unit. Further turns for the read and the reply
+would let reads of other connections delay the consumer. Only a few pulls read in each turn, so that the loop serves
+other requests in between.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tianzhou.watermark import WAKES_PER_TURN, Watermark
 
 
 class HeldPull(DeferredReply):
-    """A pull that found nothing and waits for its queue to grow.
+    """A pull that found no messages and waits for its queue to grow.
 
     Args:
         held: owner of the pull.
-        connection: the consumer's.
+        connection: connection of the consumer.
         request: the pull.
         found: result of the last read.
 
     Attributes:
-        connection: the consumer's.
+        connection: connection of the consumer.
         request: the pull.
         found: result of the last read.
         key: group, topic and queue.
-        place: its place in line for the next read; None when it is not in line.
+        place: its place in the queue for a fair turn; None when it is not queued.
     """
 
     __slots__ = (
@@ -63,11 +63,11 @@ class HeldPull(DeferredReply):
         self.key = header.consumer_group, header.topic, header.queue_id
 
     def follow(self, arrived: Watermark) -> None:
-        """Read again when the queue, whose end `arrived` is, has grown beyond the last read."""
+        """Read again when the queue with the end `arrived` has grown beyond the last read."""
         self._arrived = arrived
         self._waits = True
         found = self.found
-        # A pull before the queue's first message waits for its time, and is woken by new messages only.
+        # A pull before the queue's first message waits for its timeout or a new message.
         before = found.status is GetStatus.OFFSET_TOO_SMALL
         arrived.wait((found.max_offset if before else found.next_offset) + 1, self)
 
@@ -90,7 +90,7 @@ class HeldPull(DeferredReply):
         self._end(self._held.last_reply)
 
     def cancel(self) -> None:
-        """End without a reply."""
+        """End the wait without a reply."""
         if not self._over:
             self._over = True
             if self._waits:
@@ -99,7 +99,7 @@ class HeldPull(DeferredReply):
             self._held.forget(self)
 
     def look_again(self, _: object = None) -> None:
-        """Read, and answer or wait on, once the peer has taken its earlier replies and it is this pull's turn."""
+        """Read again once the peer has read its earlier replies and this pull has a turn; answer or wait further."""
         if self._over:
             return
         # A thousand may wake together, for a peer that reads slowly.
@@ -128,12 +128,12 @@ class HeldPull(DeferredReply):
 
 
 class HeldPulls:
-    """Owner of the pulls that wait: holds them, wakes them, has them read again, and ends them.
+    """Owner of the waiting pulls, which wakes them, lets them read again, and ends them.
 
     Args:
-        services: of the broker.
-        selections: finds what a group that has changed its subscription selects now.
-        answers: makes the replies.
+        services: the broker's services.
+        selections: present selections of groups whose subscriptions changed.
+        answers: encoder of the replies.
         dictated: offsets that end a wait.
 
     Attributes:
@@ -154,12 +154,12 @@ class HeldPulls:
         self._tables.offsets.on_reset = self._expire
 
     def hold(self, connection: Connection, request: PullRequest, found: GetResult) -> HeldPull:
-        """Hold a pull until its queue grows or its time is over.
+        """Hold a pull until its queue grows or its timeout passes.
 
         Args:
-            connection: the consumer's.
+            connection: connection of the consumer.
             request: the pull.
-            found: result of the read that found nothing.
+            found: result of the read without messages.
 
         Raises:
             LimitExceeded: too many pulls wait already.
@@ -180,7 +180,7 @@ class HeldPulls:
         return pull
 
     def hold_at_once(self, connection: Connection, request: PullRequest, found: GetResult) -> bool:
-        """Hold a pull that no handler has seen; return False, and do nothing, when a limit or a role has a say.
+        """Hold a pull that no handler has checked; return False without effect when a limit or the role forbids it.
 
         Args:
             connection: as for `hold`.
@@ -211,7 +211,7 @@ class HeldPulls:
     # replies of held pulls
 
     def next_reply(self, pull: HeldPull) -> Reply:
-        """Return the reply to a pull whose queue has grown; None when no new message is for it."""
+        """Return the reply to a pull whose queue has grown; None when its selection has no new message."""
         request = pull.request
         if self._selections.is_current(request):
             request.reading.offset = pull.found.next_offset
@@ -223,14 +223,14 @@ class HeldPulls:
         return self._answers.answer(request, found)
 
     def last_reply(self, pull: HeldPull) -> Reply:
-        """Return the reply to a pull whose time is over, or whose group was given another offset."""
+        """Return the reply to a pull whose timeout has passed, or whose group's offset was reset."""
         request, found = pull.request, pull.found
         if (offset := self._dictated.take(pull.connection, request.header)) is not None:
             return self._answers.dictated(request, offset)
         current = self._selections.is_current(request)
         if not current:
             self._selections.select_again(request)
-        # This broker may have become the master meanwhile, whose bounds count.
+        # Read again, because this broker may have become the master, which corrects offsets.
         if not current or found.status in OUTSIDE:
             found = self._read(request)
         return self._answers.answer(request, found)
@@ -245,7 +245,7 @@ class HeldPulls:
         return self._answers.bounded(request, found)
 
     def turn(self, pull: HeldPull) -> asyncio.Future[None] | None:
-        """Return None when a pull may read now; else a future that is done when it is its turn."""
+        """Return None when a pull may read now, else a future of its turn."""
         if pull.request.selection.accept is None:
             return None
         turns = self._selections.turns
@@ -258,13 +258,13 @@ class HeldPulls:
     # waking
 
     def woken(self, pull: HeldPull) -> None:
-        """Have a pull read again: at the end of the dispatch that is under way, else in the next turn."""
+        """Let a pull read again at the end of the running dispatch, else in the next turn."""
         self._woken.append(pull)
         if not (self._scheduled or self._store.dispatching):
             self._schedule()
 
     def _dispatched(self) -> None:
-        # Pulls left over from the turn before come first, and read in this one.
+        # When pulls are left over from the previous turn, the scheduled call serves them and these in order.
         if not self._scheduled:
             self._look()
 
@@ -277,7 +277,7 @@ class HeldPulls:
         self._look()
 
     def _look(self) -> None:
-        """Have some woken pulls read; their replies leave in one write for each connection."""
+        """Let some woken pulls read; send their replies in one write for each connection."""
         woken = self._woken
         answered: dict[Connection, None] = {}
         for _ in range(min(len(woken), WAKES_PER_TURN)):

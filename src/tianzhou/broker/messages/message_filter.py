@@ -1,4 +1,4 @@
-"""Filters of pulls, as functions that the store calls while it reads (broker.md §11.2)."""
+"""Filters of pulls that the store calls while it reads (broker.md §11.2)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import decode_properties, get_property
 
 LOOKUPS: Final = 4
-"""Maximum properties of an expression that are each looked up in the text; for more all are decoded."""
+"""Maximum properties of an expression that are looked up in the text one by one; for more, all are decoded."""
 MAX_WORK: Final = 32_768
-"""Maximum comparisons of a read, `BYTES_PER_STEP` bytes of properties counting as one; one record is always judged."""
+"""Maximum comparisons of a read; `BYTES_PER_STEP` bytes of properties count as one.
+
+A read filters at least one record.
+"""
 BYTES_PER_STEP: Final = 16
 SCANNED_BYTES_PER_STEP: Final = 4096
 
 
 class RecordFilter:
-    """Applies an expression to records, up to `MAX_WORK`.
+    """Filter of records by an expression, up to `MAX_WORK`.
 
     Args:
         compiled: the expression; None accepts all.
@@ -45,7 +48,7 @@ class RecordFilter:
         self.work = 0
 
     def begin(self) -> None:
-        """Begin a read with a new allowance of work."""
+        """Reset the work at the start of a read."""
         self.work = 0
 
     def __call__(self, record: memoryview) -> bool | None:
@@ -65,11 +68,11 @@ class RecordFilter:
 
 
 class RetryRecordFilter(RecordFilter):
-    """Filters a retry topic by the group's expressions for the original topics (`filterSupportRetry`).
+    """Filter of a retry topic by the group's expressions for the original topics (`filterSupportRetry`).
 
     Args:
-        filters: of all groups.
-        retry_topic: the group's.
+        filters: expressions of all groups.
+        retry_topic: the group's retry topic.
     """
 
     __slots__ = ("_filters", "_group")
@@ -91,7 +94,7 @@ class Selection(NamedTuple):
         codes: only units with one of these tags codes; None for all.
         accept: record filter; a None result of it ends the read; None accepts all.
         accept_unit: filter of extension units, applied before records are read; None accepts all.
-        subscription: the group's subscription it was made of; None for a pull's own.
+        subscription: the group's subscription on which it is based; None for a pull's own.
     """
 
     codes: frozenset[int] | None
@@ -106,8 +109,8 @@ def compile_property_filter(
     """Compile an SQL92 expression, if `enablePropertyFilter` is set.
 
     Args:
-        settings: whether expressions are evaluated, and how long they may be.
-        refusals: count those that are longer.
+        settings: the broker's settings, with the maximum length.
+        refusals: counts of refused longer expressions.
         kind: the expression type.
         expression: the text.
 
@@ -128,7 +131,7 @@ def check_served(settings: BrokerSettings, kind: str | None) -> None:
     """Check that expressions other than tags are evaluated here.
 
     Raises:
-        BrokerError: they are not.
+        BrokerError: `enablePropertyFilter` is off.
     """
     if kind not in TAG_TYPES and not settings.enable_property_filter:
         raise BrokerError(
@@ -138,23 +141,23 @@ def check_served(settings: BrokerSettings, kind: str | None) -> None:
 
 
 def by_expression(compiled: SqlFilter) -> Selection:
-    """Selection by an expression that came with the pull."""
+    """Return the selection by a pull's own expression."""
     return Selection(None, RecordFilter(compiled))
 
 
 def by_entry(entry: ConsumerFilter, filters: ConsumerFilters) -> Selection:
-    """Selection by a group's registered expression; bloom bits in queue units spare reads of records."""
+    """Return the selection by a group's registered expression; Bloom bits in queue units save reads of records."""
     suits = partial(_may_match, entry) if filters.bloom.fits(entry.bloom) else None
     return Selection(None, RecordFilter(entry.compiled), suits)
 
 
 def by_original_topic(filters: ConsumerFilters, retry_topic: str) -> Selection:
-    """Selection from a retry topic by the expressions of the original topics (`filterSupportRetry`)."""
+    """Return the selection of a retry topic by the expressions of the original topics (`filterSupportRetry`)."""
     return Selection(None, RetryRecordFilter(filters, retry_topic))
 
 
 def bitmap_of(settings: BrokerSettings, filters: ConsumerFilters, topic: str, record: memoryview) -> bytes:
-    """Bloom bits of the groups whose expressions match a record, for its extension unit; empty when not in use."""
+    """Return the Bloom bits of the groups whose expressions match a record; empty when bitmaps are off."""
     if not settings.enable_calc_filter_bit_map or not filters.of_topic(topic):
         return b""
     return filters.bitmap(topic, decode_properties(properties_of(record)).get)
@@ -167,14 +170,14 @@ def _lookup(compiled: SqlFilter, raw: bytes) -> Lookup:
 
 
 def _may_match(entry: ConsumerFilter, unit: ExtensionUnit) -> bool:
-    # In doubt the unit passes: the record itself decides then.
+    # Accept the unit when its bits are not usable; the record filter decides.
     if unit.store_timestamp <= entry.born_ms or len(unit.bitmap) * 8 != entry.bloom.bit_num:
         return True
     return holds(unit.bitmap, entry.bloom)
 
 
 def expression_problem(data: SubscriptionData) -> str:
-    """Why a subscription's expression is invalid, in brackets to append to a text; empty when it is valid."""
+    """Return why a subscription's expression is invalid, in brackets to append to a text; empty when it is valid."""
     try:
         compile_expression(data.expression_type, data.sub_string)
     except FilterSyntaxError as error:

@@ -1,4 +1,4 @@
-"""Replies to pulls: from what a read found to the bytes of a reply (broker.md §9.4)."""
+"""Replies to pulls, encoded from the results of reads (broker.md §9.4)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.wire.codes import SUSPEND, ResponseCode
 
 WORK_S: Final = 3e-7
-"""Seconds that a comparison of an expression takes, about."""
+"""Approximate seconds of one comparison of an expression."""
 
 
 class PullAnswers:
-    """Makes the replies to pulls, and counts what consumers get.
+    """Encoder of replies to pulls, which also counts the messages for consumers.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
     """
 
     def __init__(self, services: Services) -> None:
@@ -36,14 +36,14 @@ class PullAnswers:
         Args:
             request: the pull.
             found: result of the read.
-            remark: of the reply; None for the name of the result's status.
+            remark: remark of the reply; None for the name of the result's status.
             cold_ms: milliseconds that the read waited for the disk; None when it did not.
         """
         header, group = request.header, request.group
         name = header.topic
         self._tables.offsets.pulled(header.consumer_group, name, header.queue_id, found.next_offset)
         status, next_offset = found.status, found.next_offset
-        # Enum members are slow keys, so ordinary ones are not looked up.
+        # Enum members are slow keys, so compare the ordinary status directly.
         if status is GetStatus.FOUND:
             code, status_text = ResponseCode.SUCCESS, "FOUND"
             self._stats.found += 1
@@ -60,10 +60,10 @@ class PullAnswers:
             code, status_text = self._code(found, header.queue_offset), status_name(status)
             self._stats.missed += 1
             if code is ResponseCode.PULL_NOT_FOUND:
-                # A consumer whose offset this copy does not have yet keeps its offset.
+                # A consumer whose offset is beyond this copy's end retains its offset.
                 next_offset = max(next_offset, header.queue_offset)
             if self._replication.near_master:
-                # A consumer that has read all that a slave has goes back to the master (broker.md §9.5).
+                # A consumer at the end of a slave's queue returns to the master (broker.md §9.5).
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
         suggested = suggested_broker(self._tables.settings, group, found)
         return pull_reply(
@@ -96,7 +96,7 @@ class PullAnswers:
         return self.answer(request, found, "OFFSET_RESET")
 
     def bounded(self, request: PullRequest, found: GetResult) -> GetResult:
-        """Return the result of a read, without a corrected offset where this broker may not correct one."""
+        """Return the result of a read, without a corrected offset when this broker must not correct offsets."""
         header, offset = request.header, request.reading.offset
         if not self._replication.corrects_offsets:
             return without_correction(found, offset)
@@ -106,13 +106,13 @@ class PullAnswers:
         return back_to_committed(found, committed)
 
     def may_wait(self, header: Any, found: GetResult) -> bool:
-        """Whether a pull waits for messages instead of getting a reply now.
+        """Whether a pull may wait for messages instead of a reply now.
 
         Args:
-            header: of the pull.
+            header: header fields of the pull.
             found: result of the read.
         """
-        # Nearly all that wait have read all there is; the other statuses are slow keys.
+        # Nearly all waiting pulls are at the end of their queue; a look-up of other statuses is slow.
         at_end = found.status is GetStatus.OFFSET_OVERFLOW_ONE
         code = ResponseCode.PULL_NOT_FOUND if at_end else self._code(found, header.queue_offset)
         suspends = code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0

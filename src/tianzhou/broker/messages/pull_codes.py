@@ -55,8 +55,8 @@ def without_correction(found: GetResult, offset: int) -> GetResult:
 def back_to_committed(found: GetResult, committed: int | None) -> GetResult:
     """Return the result of a read beyond the end of a queue, so that the consumer continues at its group's offset.
 
-    Such a consumer has read messages that the queue has lost. Messages may have come in their places since, and the end
-    of the queue is behind them.
+    Such a consumer has read messages that the queue has lost. New messages may have their offsets since, and the end of
+    the queue may be after these messages.
 
     Args:
         found: the result, whose next offset is the end of the queue.

@@ -19,7 +19,8 @@ class PullRequest(msgspec.Struct):
     Attributes:
         command: the request.
         header: its fields.
-        group: who pulls. topic: of the queue.
+        group: configuration of the pulling group.
+        topic: configuration of the topic.
         selection: selection of records; it changes with the group's subscription.
         reading: the next read for the pull.
     """
@@ -46,8 +47,8 @@ def suggested_broker(settings: BrokerSettings, group: SubscriptionGroupConfig, f
     The id is 0, the master's, where consumers do not read slaves.
 
     Args:
-        settings: of the broker.
-        group: who pulls.
+        settings: settings of the broker.
+        group: configuration of the pulling group.
         found: result of the pull's read.
     """
     if not settings.slave_read_enable:

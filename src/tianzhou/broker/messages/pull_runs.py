@@ -1,8 +1,8 @@
-"""Runs of pulls: pulls served without being decoded, under a plan that their handler made (docs/adr/0033).
+"""Runs of pulls: pulls served without decoding, under a plan that their handler made (docs/adr/0033).
 
-All pulls of one consumer from one queue are decided alike but for their offsets. The handler that has served one of
-them hands its decisions to `PullRuns`. While they hold, and the messages are in memory or do not exist yet, each
-further pull is a look-up and a read.
+The decisions about pulls of one consumer from one queue differ only by offset. The handler passes its decisions about a
+pull to `PullRuns`. While they hold, and the messages are in memory or do not exist yet, a further pull costs only a
+look-up and a read.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MAX_PLANS: Final = 10_000
 MAX_KEY_BYTES: Final = 1024
 """Maximum size of a plan's key in bytes. Pulls with a longer key (a long filter expression) take the handler."""
 SAMPLE_EVERY_S: Final = 0.01
-"""Runs are timed no more often than this."""
+"""Minimum seconds between two timed runs."""
 
 
 class PullPlan(PullCursor):
     """The decisions about the pulls of one consumer from one queue.
 
-    They hold while group, topic and subscription are the same objects (`PullRun.holds`).
+    They are valid while group, topic and subscription are the same objects (`PullRun.holds`).
 
     Args:
         request: a pull that was served.
@@ -62,7 +62,7 @@ class PullPlan(PullCursor):
         self.expression = (header.subscription or "*") if brings else None
         self.waits = bool(header.sys_flag & SUSPEND)
         self.command: Any = copy(request.command)
-        self.command.body = b""  # of some it is in the read buffer
+        self.command.body = b""  # the body may be a view of the read buffer
 
     def request(self, opaque: int, offset: int, commit_offset: int) -> PullRequest:
         """Return a further pull under this plan."""
@@ -74,14 +74,14 @@ class PullPlan(PullCursor):
 
 
 class PullRuns:
-    """Serves the ordinary pulls at the front of a read.
+    """Server of the ordinary pulls at the front of a read.
 
     Args:
-        services: of the broker.
-        held: holds the pulls that find nothing at the end of their queue.
+        services: the broker's services.
+        held: owner of pulls that wait at the end of their queue.
 
     Attributes:
-        listener: called now and then with the milliseconds that a pull took.
+        listener: callback with samples of a pull's duration, ms.
     """
 
     def __init__(self, services: Services, held: HeldPulls) -> None:
@@ -105,17 +105,17 @@ class PullRuns:
     def serve(self, connection: Connection, buffer: bytearray, start: int, end: int) -> tuple[int, list[bytes]]:
         """Serve the pulls at the front of a read, up to one that is not ordinary.
 
-        A pull is ordinary when its plan is known, and its queue has messages for it in memory or none yet. Where
-        the replies exceed one write, they are sent, and more pulls are served while the peer reads its replies.
+        A pull is ordinary when its plan is known, and its queue has messages in memory or no new ones. When the replies
+        exceed one write, they are sent, and more pulls are served while the peer reads its replies.
 
         Args:
-            connection: of the consumer.
+            connection: connection of the consumer.
             buffer: the read.
-            start: where its first frame begins.
-            end: where it ends.
+            start: start of its first frame.
+            end: end of the read.
 
         Returns:
-            Where the first frame begins that was left, and the replies to those before it.
+            Start of the first frame that was not served, and the replies to the frames before it.
         """
         after, replies = self._serve_one_write(connection, buffer, start, end)
         while start < after < end and sum(map(len, replies)) >= FLUSH_BYTES and connection.room() is None:
@@ -159,10 +159,10 @@ class PullRuns:
     def _look(
         self, connection: Connection, plan: PullPlan, pull: tuple[int, bytes, int, int, int], replies: list[bytes]
     ) -> int:
-        """Answer a pull under a plan, or hold it, and note in the plan where the next pulls continue.
+        """Answer a pull under a plan, or hold it, and note the offset of the next pulls in the plan.
 
         Returns:
-            Bytes of the messages that it gets, 0 for one that waits; -1 when it is the handler's.
+            Bytes of the messages in the reply; 0 when the pull waits; -1 when the handler has to serve it.
         """
         _, _, opaque, offset, commit = pull
         tables, name, topic, queue_id = self._tables, plan.name, plan.topic_name, plan.queue_id
@@ -198,7 +198,7 @@ class PullRuns:
         return size
 
     def _commit(self, plan: PullCursor, offset: int) -> bool:
-        """Note what a pull commits; false when there is no room for it, which is the handler's to say."""
+        """Commit a pull's offset; return False when a limit refuses it, so that the handler raises the error."""
         now_ms = self._clock.now_ms()
         try:
             self._tables.offsets.commit(plan.name, plan.topic_name, plan.queue_id, offset, now_ms)
@@ -207,7 +207,7 @@ class PullRuns:
         return True
 
     def learn(self, request: PullRequest) -> None:
-        """Have pulls like one that was served at once, or waits, served by runs, if one of its kind ended the last."""
+        """Add a plan for pulls like this one, if a pull without a plan ended the last run."""
         unknown, self._unknown = self._unknown, None
         header, selection = request.header, request.selection
         if unknown is None or len(unknown) > MAX_KEY_BYTES or unknown != pull_key(header):
@@ -215,7 +215,7 @@ class PullRuns:
         if selection.accept is not None or selection.accept_unit is not None:
             return
         if self._tables.void_positions.waits(header.consumer_group, header.topic, header.queue_id):
-            return  # each member of a broadcast group has to begin by itself
+            return  # each member of a broadcast group begins on its own
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
         self._plans[unknown] = PullPlan(request)

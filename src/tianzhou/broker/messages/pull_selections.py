@@ -1,4 +1,4 @@
-"""Selections of pulls: which records of a queue a pull gets, by its own subscription or by the one of its group."""
+"""Selections of pulls: filters of records by the pull's own subscription or its group's."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from tianzhou.remoting.turns import Turns
 from tianzhou.wire.codes import SUBSCRIPTION, ResponseCode
 
 CHARACTER_S: Final = 5e-7
-"""Seconds that reading a character of an expression takes, about."""
+"""Approximate seconds of parsing a character of an expression."""
 LONG: Final = 2048
-"""Characters above which an expression of tags counts as work that other pulls may have to wait for."""
+"""Characters above which parsing a tag expression counts as work that needs a turn."""
 
 FORBIDDEN_BROADCAST: Final = 4
 FORBIDDEN_SUBSCRIPTION: Final = 5
 
 
 class PullSelections:
-    """Finds what pulls select, and bounds the time that expressions take in one turn of the loop.
+    """Source of pulls' selections, which bounds the time of expressions in one turn of the loop.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
 
     Attributes:
         turns: allowance of time for pulls that select by expressions.
-        in_turn: whether the pull that is being served has waited for its turn.
+        in_turn: whether the present pull has waited for its turn.
     """
 
     def __init__(self, services: Services) -> None:
@@ -52,14 +52,11 @@ class PullSelections:
         self.in_turn = False
 
     def find(self, header: Any) -> Selection:
-        """Return what a pull selects.
-
-        Args:
-            header: of the pull.
+        """Return the selection of a pull. Args: header: of the pull.
 
         Raises:
             BrokerError: the group has no such subscription, or the expression cannot be used.
-            NotYet: other pulls that select by expressions come first.
+            NotYet: the pull has to wait for its turn.
         """
         if header.sys_flag & SUBSCRIPTION:
             return self._own(header)
@@ -94,7 +91,7 @@ class PullSelections:
         return self._registered(header, subscription)
 
     def is_current(self, request: PullRequest) -> bool:
-        """Whether a selection is still what the group asks for, or was brought by the pull itself."""
+        """Whether a selection is based on the group's present subscription or on the pull's own."""
         header, subscription = request.header, request.selection.subscription
         if subscription is None:
             return True
@@ -102,9 +99,9 @@ class PullSelections:
         return online is not None and online.subscriptions.get(header.topic) is subscription
 
     def select_again(self, request: PullRequest) -> None:
-        """Apply the present subscription of the group to a pull, from the offset that it asked for.
+        """Apply the group's present subscription to a pull, from its requested offset.
 
-        Records that the former subscription passed over may be wanted now.
+        The present subscription may select records that the former one skipped.
 
         Raises:
             BrokerError: as `find`.
@@ -113,7 +110,7 @@ class PullSelections:
         request.reading = reading_of(request.header, request.selection)
 
     def _own(self, header: Any) -> Selection:
-        """Return what a pull selects that brings its subscription along."""
+        """Return the selection of a pull with a subscription of its own."""
         kind, expression = header.expression_type, header.subscription
         if expression is not None and len(expression) > LONG:
             tables = self._tables
@@ -138,7 +135,7 @@ class PullSelections:
         return by_expression(compiled)
 
     def _registered(self, header: Any, subscription: Subscription) -> Selection:
-        """Return what a group selects by an expression that its heartbeats have announced."""
+        """Return a group's selection by the expression from its heartbeats."""
         group, topic = header.consumer_group, header.topic
         settings, filters = self._tables.settings, self._tables.filters
         data, entry = subscription.data, filters.find(topic, group)
@@ -157,7 +154,7 @@ class PullSelections:
         return by_entry(entry, filters)._replace(subscription=subscription)
 
     def _begin(self, expression: str = "") -> None:
-        """Spend the time that reading an expression takes; raise NotYet when it is not this pull's turn."""
+        """Spend the time of parsing an expression; raise NotYet when the pull has to wait for its turn."""
         unread = len(expression) > LONG and expression not in COMPILED
         if not self.in_turn and (unread or not self.turns.free()):
             raise NotYet
@@ -165,4 +162,4 @@ class PullSelections:
 
 
 class NotYet(Exception):
-    """Other pulls that take long come first."""
+    """A pull has to wait for its turn."""

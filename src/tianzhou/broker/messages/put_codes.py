@@ -36,20 +36,20 @@ _STORED = frozenset(
 
 
 def is_stored(status: PutStatus) -> bool:
-    """Whether the message is in the store, flushed and replicated or not."""
+    """Whether the message is in the store, even if it is not flushed or replicated."""
     return status in _STORED
 
 
 def code_of(status: PutStatus) -> ResponseCode:
-    """Response code of a put status."""
+    """Return the response code of a put status."""
     return _CODES.get(status, ResponseCode.SYSTEM_ERROR)
 
 
 def unsettled_remark(status: PutStatus) -> str | None:
-    """Remark of a put that is stored at this broker and not known to be safe; None where the code says all."""
+    """Return the remark of a stored message that may not be safe; None when the code is sufficient."""
     return _UNCONFIRMED if status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH else None
 
 
 def remark_of(result: PutResult) -> str:
-    """Remark of a put that stored nothing."""
+    """Return the remark of a put that stored no message."""
     return " ".join(part for part in (_REMARKS.get(result.status), result.remark) if part) or result.status.name

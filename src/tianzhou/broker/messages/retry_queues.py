@@ -1,7 +1,7 @@
-"""Queues of retry topics: each queue that holds messages of a group has to be one that its members read.
+"""Queues of retry topics: members must read each queue that has messages of their group.
 
-A retry topic is made with the `retryQueueNums` that its group has at that time. Members read as many queues as the
-topic has read queues, so a message in a further queue is never delivered.
+A retry topic is created with the present `retryQueueNums` of its group. Members read as many queues as the topic has
+read queues, so a message in a further queue is never delivered.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def widen_retry_topics(tables: Tables, groups: Iterable[SubscriptionGroupConfig], now_ms: int) -> None:
-    """Give retry topics that are there as many queues as their groups want.
+    """Extend existing retry topics to the `retryQueueNums` of their groups.
 
     Args:
-        tables: of the broker.
+        tables: the broker's tables.
         groups: configurations of groups; a group without a retry topic is skipped.
         now_ms: stamp of the change.
 
@@ -34,13 +34,13 @@ def widen_retry_topics(tables: Tables, groups: Iterable[SubscriptionGroupConfig]
 
 
 def widen_to_stored(tables: Tables, store: MessageStore, now_ms: int) -> list[str]:
-    """Give retry topics read queues for all their unread messages; return the topics that were changed.
+    """Extend retry topics to read queues for all unread messages; return the changed topics.
 
-    Versions that picked a queue by `retryQueueNums` alone have left such messages behind.
+    Versions that chose a queue by `retryQueueNums` only have stored such messages.
 
     Args:
-        tables: of the broker.
-        store: has the queues.
+        tables: the broker's tables.
+        store: the message store.
         now_ms: stamp of the change.
     """
     changed = []
@@ -68,7 +68,7 @@ def needed_queues(config: TopicConfig, unread: Collection[int]) -> int:
 
 
 def readable_queue(config: TopicConfig | None, queue_id: int) -> int:
-    """Return the queue to deliver a waiting message to: the one it names, or one in its place that can be read.
+    """Return the queue for a waiting message: the named one if members read it, else another one.
 
     A topic may have lost queues while the message waited.
 

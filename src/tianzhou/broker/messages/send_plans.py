@@ -1,4 +1,4 @@
-"""Plans of sends: the decisions about sends to a topic, made once for all of them (docs/adr/0033)."""
+"""Plans of sends: cached decisions about the sends to a topic (docs/adr/0033)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class SendPlan(SendTarget):
     """The decisions about sends to one topic.
 
     Args:
-        config: of the topic.
-        traffic: counts its messages.
+        config: configuration of the topic.
+        traffic: counter of its messages.
 
     Attributes:
         limit: queue ids of sends are below it.
         flags: bits that the topic's queue type adds to system flags.
         batched: whether a batch with a unique key is stored as one record.
-        traffic: counts the topic's messages.
+        traffic: counter of the topic's messages.
         counts: messages by queue.
         sizes: bytes by queue.
-        waits: sends by queue that wait for durability.
+        waits: milliseconds that senders waited for durability, by queue.
     """
 
     __slots__ = ("batched", "traffic", "waits")
@@ -40,12 +40,12 @@ class SendPlan(SendTarget):
 
 
 class SendPlans:
-    """The plans of all topics that sends were admitted to, and the one place where they become invalid.
+    """Plans of all topics with admitted sends, and their invalidation.
 
-    A plan holds until its topic changes, or any limit of senders or setting of the broker.
+    A plan is valid until its topic, a limit of senders or a setting of the broker changes.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
 
     Attributes:
         by_topic: plans of topics that no limit counts. Executors get this table; it stays the same object.
@@ -69,11 +69,11 @@ class SendPlans:
         return self.by_topic.get(topic) or self._limited.get(topic)
 
     def make(self, topic: str, config: TopicConfig) -> SendPlan:
-        """Return the plan of a topic that sends are admitted to; `add` keeps a new plan."""
+        """Return the plan of a topic with admitted sends; `add` stores a new plan."""
         return self.find(topic) or SendPlan(config, self._stats.put(topic))
 
     def add(self, topic: str, plan: SendPlan) -> None:
-        """Keep the plan of a topic for the sends to come."""
+        """Store the plan of a topic for further sends."""
         is_limited = self.limits is not None and self.limits.covers(topic)
         (self._limited if is_limited else self.by_topic)[topic] = plan
 

@@ -1,7 +1,7 @@
-"""One timer for many deadlines, which expire a few per loop turn.
+"""Timer for many deadlines, of which a few expire in each turn of the event loop.
 
-Thousands of long polls that began together would end together, and hold up everyone else for as long as their answers
-take. A timer each would do that; here one timer serves them all.
+Thousands of long polls that began together would also end together and delay all other requests. A timer for each poll
+would do that, so one timer serves all polls.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, Protocol
 EXPIRIES_PER_TURN: Final = 32
 """Maximum deadlines that expire per loop turn."""
 _EARLY_S: Final = 0.001
-"""How early a loop may call a timer: loops count time in milliseconds."""
+"""Seconds by which a loop may call a timer early, because loops count time in milliseconds."""
 
 
 class Expiring(Protocol):
-    """Something with a deadline."""
+    """A wait with a deadline."""
 
     def expire(self) -> None:
-        """The deadline has passed. It must not raise."""
+        """End the wait, because its deadline has passed; must not raise."""
 
 
 class TimerHeap:
@@ -38,7 +38,7 @@ class TimerHeap:
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        # Asking for the running loop asks the system for the process's number: a microsecond for each pull.
+        # Cache the loop, because `get_running_loop` calls getpid, which costs each pull a microsecond.
         if self._running is None:
             self._running = asyncio.get_running_loop()
         return self._running
@@ -51,17 +51,17 @@ class TimerHeap:
         self._put(wait, self._loop.time() + seconds)
 
     def expire_now(self, waits: Iterable[Expiring]) -> None:
-        """Expire waits in the next turns, before all others; those that have ended are passed over."""
+        """Expire waits in the next turns before all others; ignore waits that have ended."""
         now = self._loop.time()
         for wait in waits:
             if self._waits.get(wait, 0.0) > now:
                 self._put(wait, 0.0)
 
     def remove(self, wait: Expiring) -> None:
-        """Forget a wait that has ended."""
+        """Drop a wait that has ended."""
         self._waits.pop(wait, None)
         if len(self._heap) > 2 * len(self._waits) + EXPIRIES_PER_TURN:
-            # In place: `_run` walks it when a wait that expires removes itself.
+            # Change the list in place, because an expiring wait may remove itself while `_run` iterates.
             self._heap[:] = [entry for entry in self._heap if self._waits.get(entry[2]) == entry[0]]
             heapq.heapify(self._heap)
 
@@ -95,6 +95,6 @@ class TimerHeap:
                     del waits[wait]
                     wait.expire()
         finally:
-            # Also when one of them raised all the same: the others' time is up, too.
+            # Arm the timer even after an exception, because other deadlines have passed too.
             if heap:
                 self._arm(heap[0][0])

@@ -1,1 +1,1 @@
-"""A broker's metrics: RocketMQ 5's families and `tianzhou_*`, read from what it counts anyhow, and its readiness."""
+"""A broker's metrics: RocketMQ 5's families and `tianzhou_*`, from existing counters, and its readiness."""

@@ -1,4 +1,4 @@
-"""A broker's exporter put together: which figures, where to, and who may see them."""
+"""Assembly of a broker's metrics exporter: families, targets and access."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tianzhou.remoting.tls import ServerTls
 
 
 class BrokerMetrics:
-    """Metrics of a broker, while its settings ask for them; nothing is done otherwise.
+    """Metrics of a broker; without effect when the settings disable them.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         waiting_sends: number of sends that wait for the disk or for copies.
         long_polls: number of pulls that wait for messages.
-        registered: whether the name servers that can be reached know the broker.
-        name_servers: whether it has any.
+        registered: whether a name server has registered the broker.
+        name_servers: whether the broker has name servers.
 
     Attributes:
-        servers: of its ports; empty until they are open.
-        exporter: None until the start, and where nothing is exported.
+        servers: servers of its ports; empty until they are open.
+        exporter: the exporter; None until the start, and when metrics are disabled.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class BrokerMetrics:
 
     @property
     def enabled(self) -> bool:
-        """Whether the settings ask for metrics."""
+        """Whether the settings enable metrics."""
         return self._services.tables.settings.metrics_exporter != DISABLED
 
     def observe(self, table: dict[int, Processor]) -> None:
-        """Time requests, if there are metrics.
+        """Time requests, if metrics are enabled.
 
         Args:
             table: handlers by request code; changed in place.
@@ -77,15 +77,15 @@ class BrokerMetrics:
             self._services.stats.put_latency.listener = self._times.note_send
 
     def note_pull(self, ms: float) -> None:
-        """Add a sample of how long a pull took that was served without its handler."""
+        """Add a sample of the duration of a pull that was served without its handler."""
         if self.enabled:
             self._times.note_pull(ms)
 
     async def start(self, tls: ServerTls | None) -> None:
-        """Begin to export.
+        """Start the exporter.
 
         Args:
-            tls: of the broker's ports, for the page.
+            tls: TLS of the broker's ports, for the page.
 
         Raises:
             ConfigError: the page's address cannot be bound, or a package is missing.
@@ -120,18 +120,18 @@ class BrokerMetrics:
         await self.exporter.start()
 
     async def close(self) -> None:
-        """End it."""
+        """Close the exporter."""
         self._loop_lag.close()
         if self.exporter is not None:
             await self.exporter.close()
 
     @property
     def page(self) -> MetricsServer | None:
-        """Serves the page; None without one."""
+        """The server of the page; None without one."""
         return None if self.exporter is None else self.exporter.page
 
     def ready(self) -> Readiness:
-        """Whether the broker should be sent clients."""
+        """Return whether clients should use the broker."""
         services = self._services
         return judge(
             Facts(

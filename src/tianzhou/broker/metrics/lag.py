@@ -50,7 +50,7 @@ class ConsumerLag:
     """Metric families of consumer lag.
 
     Args:
-        tables: of the broker.
+        tables: the broker's tables.
         store: the message store.
         clock: wall-clock time.
         most: maximum samples of a family.

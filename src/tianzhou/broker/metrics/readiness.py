@@ -1,4 +1,4 @@
-"""Whether a broker should be sent clients, and why not. Pure."""
+"""Readiness: whether clients should use a broker, and the reasons if not. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tianzhou.metrics.readiness import Readiness
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What readiness is decided from.
+    """Facts that decide readiness.
 
     Attributes:
         serving: whether the ports are open.
-        registered: whether a name server knows the broker.
-        name_servers: whether it has any.
-        refusal: why messages are refused; None when they are taken.
+        registered: whether a name server has registered the broker.
+        name_servers: whether the broker has name servers.
+        refusal: reason for refusing messages; None when the store accepts them.
         permission: the broker's permission, 2 for writing and 4 for reading.
         master: whether this is a master.
-        failing: tasks that fail now.
+        failing: names of failing tasks.
     """
 
     serving: bool
@@ -31,7 +31,7 @@ class Facts:
 
 
 def judge(facts: Facts) -> Readiness:
-    """Whether a broker is ready; a slave is when it serves reads."""
+    """Return whether a broker is ready; a slave is ready when it serves reads."""
     reasons = []
     if not facts.serving:
         reasons.append("it does not serve: it is starting or stopping")

@@ -1,8 +1,8 @@
-"""How long requests take: `rocketmq_rpc_latency` (broker.md §24).
+"""Durations of requests: `rocketmq_rpc_latency` (broker.md §24).
 
-Sends and pulls are estimated, as timing each would cost them more than a percent: their numbers are counted anyhow, and
-a hundred samples a second say how long they take. All other requests are timed one by one. A pull that waits for
-messages is not among them: its time says nothing but that there were none.
+Durations of sends and pulls are estimated from their counts and a hundred samples a second, because timing each would
+cost more than a percent. All other requests are timed one by one. Pulls that wait for messages are excluded, because
+their duration depends on the arrival of messages only.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _Outcome = tuple[str, str]
 
 
 class RequestTimes:
-    """Histograms of how long requests take, by request and response code.
+    """Histograms of request durations by request and response code.
 
     Args:
-        monotonic: time, in seconds.
+        monotonic: returns monotonic seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -52,7 +52,7 @@ class RequestTimes:
         self._sends.note(_SENT, ms)
 
     def note_pull(self, ms: float) -> None:
-        """Add a sample of a pull that brought messages."""
+        """Add a sample of a pull that returned messages."""
         self._pulls.note(_PULLED, ms)
 
     def observe(self, table: dict[int, Processor]) -> None:
@@ -75,7 +75,7 @@ class RequestTimes:
         name = request_name(code).lower()
 
         def serve(connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-            # Back to the handler itself: what comes until the next sample pays nothing.
+            # Restore the handler, so that requests until the next sample have no extra cost.
             table[code] = handle
             asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample_next, table, code, handle, samples)
             began = self._monotonic()
@@ -118,7 +118,7 @@ class RequestTimes:
         return serve
 
     def steps(self, sends: int, pulls: int) -> Steps:
-        """The families as of now.
+        """Yield the families with present values.
 
         Args:
             sends: requests that put messages, since the start.
@@ -145,7 +145,7 @@ class RequestTimes:
 
 
 class _Timed(Coroutine[Any, Any, Reply]):
-    """A coroutine whose result is looked at; closed without having begun, it closes what it is of."""
+    """A coroutine whose duration is noted at its end; closing it before its start closes the inner coroutine."""
 
     def __init__(self, inner: Coroutine[Any, Any, Reply], note: Callable[[int], None]) -> None:
         self._inner = inner
@@ -161,15 +161,15 @@ class _Timed(Coroutine[Any, Any, Reply]):
         return reply
 
     def send(self, value: Any) -> Any:
-        """As of the coroutine."""
+        """See `Coroutine`."""
         return self._inner.send(value)
 
     def throw(self, *arguments: Any) -> Any:
-        """As of the coroutine."""
+        """See `Coroutine`."""
         return self._inner.throw(*arguments)
 
     def close(self) -> None:
-        """As of the coroutine."""
+        """See `Coroutine`."""
         self._inner.close()
 
 

@@ -26,7 +26,7 @@ class BrokerState:
     """Source of metric families from a broker's tables and store.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         groups: returns the connections of each port.
         waiting_sends: number of sends that wait for the disk or for copies.
         long_polls: number of pulls that wait for messages.

@@ -1,4 +1,4 @@
-"""Messages in and out, by topic and group (broker.md §24). Pure."""
+"""Incoming and outgoing messages by topic and group (broker.md §24). Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tianzhou.model import names
 
 NORMAL, FIFO = "normal", "fifo"
 _INNER: Final = frozenset({names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC})
-"""Topics in which messages wait that are counted under the topic they are for."""
+"""Topics of waiting messages, which count under their target topics."""
 
 
 def flag(value: bool) -> str:
-    """A label that says yes or no."""
+    """Return a boolean as a label's text."""
     return "true" if value else "false"
 
 
@@ -28,15 +28,15 @@ def is_counted(topic: str) -> bool:
 
 
 class Traffic:
-    """Families of what went in and out.
+    """Metric families of incoming and outgoing messages.
 
     Args:
         stats: the counters.
         topics: the topics.
-        most: samples of a family at most.
+        most: maximum samples of a family.
 
     Attributes:
-        sends: requests that put messages, as of the last look.
+        sends: number of requests that put messages, as of the last `incoming`.
     """
 
     def __init__(self, stats: BrokerStats, topics: BrokerTopicTable, most: int) -> None:
@@ -45,7 +45,7 @@ class Traffic:
         self.sends = 0
 
     def incoming(self) -> Steps:
-        """Messages and bytes of producers, and an estimate of their sizes."""
+        """Yield families of producers' messages and bytes, and an estimate of message sizes."""
         labels = "topic", "message_type", "is_system"
         messages = self._family("rocketmq_messages_in_total", Kind.COUNTER, "Messages of producers.", *labels)
         size = self._family("rocketmq_throughput_in_total", Kind.COUNTER, "Bytes of their records.", *labels)
@@ -98,11 +98,11 @@ class Traffic:
         return sampled.histograms[()].copy()
 
     def outgoing(self) -> Steps:
-        """Messages and bytes that groups got."""
+        """Yield families of messages and bytes that groups pulled."""
         labels = "topic", "consumer_group", "is_retry", "is_system"
         messages = self._family("rocketmq_messages_out_total", Kind.COUNTER, "Messages that groups got.", *labels)
         size = self._family("rocketmq_throughput_out_total", Kind.COUNTER, "Bytes of their records.", *labels)
-        # Keys only: pairs with what they lead to would be hundreds of thousands of new objects at once.
+        # Copy only the keys, because a list of items would create hundreds of thousands of tuples at once.
         for number, key in enumerate(list(self._stats.gets), 1):
             topic, group = key
             got = self._stats.gets.get(key)
@@ -115,7 +115,7 @@ class Traffic:
         yield from (messages, size)
 
     def endings(self) -> Steps:
-        """Dead letters, and ends of transactions."""
+        """Yield families of dead letters and of transactions' outcomes."""
         dead = self._family(
             "rocketmq_send_to_dlq_messages_total", Kind.COUNTER, "Messages that became dead letters.",
             "consumer_group", "topic", "is_system",

@@ -1,4 +1,4 @@
-"""The brokers of a name, as name servers have them."""
+"""Look-up of the brokers of a name at name servers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
 LIMIT_MS: Final = 1_000
-"""Maximum ms that a server may take to answer."""
+"""Timeout of a request, ms."""
 
 
 async def registered_broker(client: RemotingClient, server: str, broker_name: str, broker_id: int = MASTER_ID) -> str:
     """Return the address that a name server has for a broker's name and id; empty when it has none.
 
-    It asks for the route of the topic that every broker has under its own name, so that one broker is answered for.
+    It requests the route of the topic with the broker's name, which every broker has, so the answer has one broker.
 
     Args:
-        client: reaches the name server.
+        client: client for requests to the name server.
         server: address of the name server.
         broker_name: name of the broker.
         broker_id: id of the broker, by default that of the master.
@@ -41,7 +41,7 @@ async def registered_broker(client: RemotingClient, server: str, broker_name: st
 
 
 async def answers(client: RemotingClient, address: str) -> bool:
-    """Return whether a broker answers a request, be it with an error."""
+    """Return whether a broker answers a request, even with an error."""
     try:
         await client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), LIMIT_MS)
     except TianzhouError:
@@ -55,7 +55,7 @@ async def living_master(
     """Return another living master of a broker's name, and the name server that has it; ("", "") without one.
 
     Args:
-        client: reaches name servers and the other master.
+        client: client for requests to name servers and the other master.
         servers: addresses of the name servers.
         broker_name: name of the broker.
         own_address: address of this broker.
@@ -65,7 +65,7 @@ async def living_master(
     """
     asked = list(servers)
     lookups = (registered_broker(client, server, broker_name) for server in asked)
-    # Side by side: a name server that hangs must not delay the answer of another one.
+    # Run in parallel: a slow name server must not delay the answer of another one.
     found = await asyncio.gather(*lookups, return_exceptions=True)
     heard = False
     for server, other in zip(asked, found, strict=True):

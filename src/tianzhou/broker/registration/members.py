@@ -1,4 +1,4 @@
-"""The other brokers of this one's name, as name servers know them (broker.md §4)."""
+"""Look-up of the other brokers of this one's name at name servers (broker.md §4)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _log = logging.getLogger(__name__)
 
 
 class GroupMembers:
-    """Asks name servers who else is of this broker's name, now and then only.
+    """Cached look-up of the other brokers of this broker's name.
 
     Args:
-        services: of the broker.
-        client: reaches name servers.
-        names: which name servers there are.
+        services: the broker's services.
+        client: client for requests to name servers.
+        names: the name servers.
     """
 
     def __init__(self, services: Services, client: RemotingClient, names: CurrentNameServers) -> None:
@@ -39,7 +39,7 @@ class GroupMembers:
         self._looked_up_at = -1e9
 
     async def others(self) -> list[str]:
-        """Their addresses."""
+        """Return the addresses of the other brokers."""
         settings, now = self._settings, self._clock.monotonic()
         if now - self._looked_up_at < settings.sync_broker_member_group_period / 1000:
             return self._members
@@ -47,7 +47,7 @@ class GroupMembers:
         code = RequestCode.GET_BROKER_MEMBER_GROUP
         fields = write_header(code, cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name)
         request = Command(code, fields=fields)
-        # Side by side: a name server that hangs must not delay the answer of another one.
+        # Run in parallel: a slow name server must not delay the answer of another one.
         lookups = [start_owned(self._asked(address, request), "broker") for address in self._names.addresses]
         try:
             for lookup in asyncio.as_completed(lookups):
@@ -61,7 +61,7 @@ class GroupMembers:
         return self._members
 
     async def _asked(self, address: str, request: Command) -> dict[int, str] | None:
-        """Return ids and addresses of the brokers of this name at one name server; None when it does not know any."""
+        """Return ids and addresses of the brokers of this name at one name server; None when it has none."""
         try:
             reply = await self._client.invoke(address, request, MEMBER_TIMEOUT_MS)
             found = MEMBER_GROUP.loads(reply.body) if reply.code == ResponseCode.SUCCESS else None

@@ -1,6 +1,6 @@
 """Addresses of the name servers a broker registers at (broker.md §3.3, §26.1).
 
-They come from `namesrvAddr`, from resolving its names, or from an address server.
+The addresses come from `namesrvAddr`, from DNS look-ups of its names, or from an address server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def resolve(host: str, port: int) -> list[str]:
     """Resolve a name to addresses, `host:port` each.
 
     Raises:
-        OSError: it has none.
+        OSError: the name does not resolve.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     hosts = dict.fromkeys(str(address[0]) for *_, address in found)
@@ -34,8 +34,8 @@ class CurrentNameServers:
     """The current name servers.
 
     Args:
-        settings: name them, or how to look them up.
-        ask: fetches the list of an address server; tests have their own.
+        settings: the broker's settings, with the name servers or the way to look them up.
+        ask: fetches the list of an address server; tests replace it.
     """
 
     def __init__(self, settings: BrokerSettings, *, ask: Callable[[str], Awaitable[str]] = look_up) -> None:
@@ -46,7 +46,7 @@ class CurrentNameServers:
 
     @property
     def looked_up(self) -> bool:
-        """Whether they have to be looked up, and again periodically."""
+        """Whether the addresses have to be looked up periodically."""
         settings = self._settings
         if settings.namesrv_addr:
             return settings.fetch_name_srv_addr_by_dns_lookup
@@ -54,11 +54,11 @@ class CurrentNameServers:
 
     @property
     def addresses(self) -> list[str]:
-        """`host:port` each."""
+        """Addresses of the name servers, each `host:port`."""
         return self._found if self.looked_up else self._settings.namesrv_addresses
 
     async def refresh(self) -> bool:
-        """Look them up; whether they changed. When that fails, the known ones stay."""
+        """Look up the addresses; return whether they changed. After a failure the known ones stay."""
         if not self.looked_up:
             return False
         try:
@@ -76,10 +76,10 @@ class CurrentNameServers:
         return True
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Look them up periodically until cancelled.
+        """Look up the addresses periodically until cancelled.
 
         Args:
-            changed: called when they changed.
+            changed: callback after a change.
         """
         while True:
             settings = self._settings

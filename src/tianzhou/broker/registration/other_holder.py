@@ -1,4 +1,4 @@
-"""Another living broker of this broker's name and id: how this broker finds it, and logs the pair (docs/adr/0024)."""
+"""Detection and logging of another living broker with this broker's name and id (docs/adr/0024)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tianzhou.remoting.client import RemotingClient
 from tianzhou.repeats import Repeats
 
 LOOK_S: Final = 5.0
-"""Minimum seconds between two reads of a route: changes of topics register more often."""
+"""Minimum seconds between two reads of a route; registrations may be more frequent."""
 
 _log = logging.getLogger(__name__)
 
 
 class OtherHolder:
-    """Finds the other broker by the answers of name servers, or by the route of those that refuse nobody.
+    """Detection of the other broker from the answers or the routes of name servers.
 
     Args:
-        services: of the broker; its replication gets the address.
-        client: reaches name servers and the other broker.
+        services: the broker's services; its replication gets the other broker's address.
+        client: client for requests to name servers and the other broker.
     """
 
     def __init__(self, services: Services, client: RemotingClient) -> None:
@@ -46,11 +46,12 @@ class OtherHolder:
         self._lines = Repeats(lines=10)
 
     async def look(self, server: str) -> None:
-        """Read from the route, before a registration, which broker took this one's place since its last registration.
+        """Read the route before a registration, to find a broker that replaced this one since its last registration.
 
-        Apache's name servers give a route to the broker that registered last. Those of ours name the other broker in
-        their answers, and their routes are not read. Before its first registration a broker counts the present holder
-        of its place when the holder answers; a broker that restarts finds its predecessor there, which does not.
+        Apache's name servers give a route to the broker that registered last. Tianzhou's name servers name the other
+        broker in their answers, so their routes are not read. Before its first registration, a broker counts the
+        registered broker only if that one answers. After a restart the route has the broker's former process, which
+        does not answer.
         """
         if server in self._names_pairs or self._clock.monotonic() - self._looked_s.get(server, -inf) < LOOK_S:
             return
@@ -67,11 +68,11 @@ class OtherHolder:
     async def watch(self, servers: Callable[[], Iterable[str]]) -> None:
         """Read the routes of Apache's name servers between two registrations, until cancelled.
 
-        So the first one of two brokers names the pair within `LOOK_S`, and not after the period of registrations. A
-        route that has this broker proves nothing: it may have registered after the other one.
+        So the first of two brokers logs the pair within `LOOK_S` and not after the period of registrations. A route
+        with this broker proves nothing, because this broker may have registered after the other one.
 
         Args:
-            servers: addresses of the present name servers.
+            servers: returns the addresses of the present name servers.
         """
         while True:
             await asyncio.sleep(LOOK_S)
@@ -94,7 +95,7 @@ class OtherHolder:
 
     @property
     def _may_take_over(self) -> bool:
-        """Whether this broker may rightly take the place of a living one, as the next leader of a group does."""
+        """Whether this broker may replace a living one, as the next leader of a group does."""
         mastership = self._replication.mastership
         return mastership is not None and bool(mastership.group)
 
@@ -106,7 +107,7 @@ class OtherHolder:
             named: address of the other broker that the answer names; empty when there is none, None when the name
                 server names no other brokers.
             accepted: whether the name server accepted the registration.
-            broker_id: of the registration.
+            broker_id: broker id of the registration.
         """
         if named is None:
             self._names_pairs.discard(server)
@@ -120,7 +121,7 @@ class OtherHolder:
         self._note(server, named or self._routed.get(server, ""))
 
     def _note(self, server: str, other: str) -> None:
-        """Log a pair that is new, or that has ended."""
+        """Log a new pair, or the end of a pair."""
         before = self._found.get(server, "")
         self._found[server] = other
         self._replication.other_holder = next(filter(None, self._found.values()), "")

@@ -1,4 +1,4 @@
-"""Registration at all name servers of a broker, each by itself and side by side."""
+"""Registration at all name servers of a broker, independently and in parallel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tianzhou.watermark import Watermark
 
 
 class Registrar:
-    """Registers this broker at every name server, and unregisters it at the stop.
+    """Registrations of this broker at every name server, and its unregistration at the stop.
 
     Args:
-        services: of the broker.
-        client: reaches the name servers.
+        services: the broker's services.
+        client: client for requests to the name servers.
         names: the name servers.
     """
 
@@ -41,12 +41,12 @@ class Registrar:
         self._topics.listeners.append(self._topics_changed)
 
     async def ready(self) -> None:
-        """Return once a name server knows this broker, and each other one does, refuses or does not answer."""
+        """Return once a name server has registered this broker and each other name server has answered or timed out."""
         await self._ready.wait()
 
     @property
     def registered(self) -> bool:
-        """Whether a name server knows this broker; True where there is none to know it."""
+        """Whether a name server has registered this broker; True when there are no name servers."""
         return self._ready.is_set() and (any(one.registered for one in self._states) or not self._names.addresses)
 
     @property
@@ -58,7 +58,7 @@ class Registrar:
         self._requested.advance(self._requested.value + 1)
 
     def register_again(self) -> None:
-        """Register everything as soon as possible although nothing changed, because of what the answers say."""
+        """Register all topics as soon as possible although none changed, because the answers name the master."""
         self._whole_table_is_due()
         self.request()
 
@@ -66,7 +66,7 @@ class Registrar:
         """Wait until the registrations requested so far are done at all name servers that answer.
 
         Returns:
-            False when they are not after `timeout_s`.
+            False when they are not done after `timeout_s`.
         """
         if not self._names.addresses and not self._names.looked_up:
             return True
@@ -74,7 +74,7 @@ class Registrar:
         return await self._until(lambda: is_settled(self._states, number), timeout_s)
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait for a condition of the states; False after `timeout_s`."""
+        """Wait for a condition of the states; return False after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition():
@@ -84,7 +84,7 @@ class Registrar:
         return True
 
     async def run(self) -> None:
-        """Keep one registration running for each name server, until cancelled."""
+        """Run one registration for each name server until cancelled."""
         if self._hold_ms > 0:
             hold_ms, self._hold_ms = self._hold_ms, 0
             await asyncio.sleep(hold_ms / 1000)
@@ -103,7 +103,7 @@ class Registrar:
                 continue
 
     async def _follow(self, addresses: list[str]) -> None:
-        """Begin registrations at new name servers, and end those at name servers that are no longer listed."""
+        """Start registrations at new name servers, and stop those at name servers that are no longer listed."""
         for address in addresses:
             if address not in self._servers:
                 server = self._servers[address] = ServerRegistration(
@@ -122,7 +122,7 @@ class Registrar:
             self._ready.set()
 
     def _topics_changed(self, topics: list[str]) -> None:
-        """Note changed topics; after a deletion or an unnamed change the whole table is due."""
+        """Note changed topics; after a deletion or a change without names the complete table is due."""
         known = self._topics.all()
         if topics and all(topic in known for topic in topics):
             for server in self._servers.values():
@@ -135,7 +135,7 @@ class Registrar:
             server.topics_changed(set())
 
     async def unregister(self) -> None:
-        """Unregister at every name server, side by side."""
+        """Unregister at every name server in parallel."""
         for server in self._servers.values():
             server.forget()
         await asyncio.gather(*(server.unregister() for server in self._servers.values()))

@@ -1,4 +1,4 @@
-"""State of a broker's registration at each of its name servers, and what follows from all states. Pure."""
+"""State of a broker's registration at each name server, and conditions over all states. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ class RegistrationState:
     """State of the registration at one name server.
 
     Attributes:
-        handled: number of the last request to register that ended there, accepted or not; 0 before the first one.
+        handled: number of the last request to register that ended at the name server, accepted or not; 0 before the
+            first.
         registered: whether the name server accepted the last registration that ended.
-        silent: whether a registration there got no answer in time, and none has been answered since.
+        silent: whether a registration timed out, and no later one was answered.
     """
 
     handled: int = 0
@@ -22,9 +23,9 @@ class RegistrationState:
 
 
 def is_ready(states: Collection[RegistrationState]) -> bool:
-    """Return whether clients can find the broker: one name server has it, and no other one is about to.
+    """Return whether clients can find the broker: a name server has it, and each other one has answered or timed out.
 
-    A name server that refuses or does not answer keeps the broker from nothing.
+    A name server that refuses or does not answer does not delay readiness.
     """
     return any(one.registered for one in states) and all(one.handled or one.silent for one in states)
 
@@ -32,10 +33,10 @@ def is_ready(states: Collection[RegistrationState]) -> bool:
 def is_settled(states: Collection[RegistrationState], number: int) -> bool:
     """Return whether a request to register ended at every name server that answers.
 
-    When none of them answers, one name server where the request ended is enough.
+    When no name server answers, one at which the request ended is enough.
 
     Args:
-        states: of the present name servers.
+        states: states of the present name servers.
         number: number of the request.
     """
     answering = [one for one in states if not one.silent]

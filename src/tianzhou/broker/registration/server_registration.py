@@ -63,7 +63,7 @@ class ServerRegistration:
 
     Args:
         address: address of the name server, `host:port`.
-        services: of the broker.
+        services: the broker's services.
         client: client for requests to the name server.
         bodies: encoder of the topics.
         pair: detection of another broker of this one's name and id.
@@ -121,8 +121,7 @@ class ServerRegistration:
                 expired = up_to_date
             # Send the complete table in each period even while topics change continuously. It repairs losses at the
             # name server and is this broker's heartbeat. asyncio may end the wait up to its clock's resolution before
-            # `due`; an
-            # expired wait counts as due, or this loop would spin until the clock moves.
+            # `due`; an expired wait counts as due, or this loop would spin until the clock moves.
             periodic = expired or time() >= due
 
     async def _attempt(self, *, periodic: bool) -> bool:
@@ -237,7 +236,7 @@ class ServerRegistration:
         return known and keeps and still and len(registered.changed) < len(topics) // 2
 
     async def _keeps_unlisted(self) -> bool:
-        """Whether the name server keeps topics that a registration does not list; False when that is unknown."""
+        """Whether the name server retains topics that a registration does not list; False when that is unknown."""
         timeout_ms = self._tables.settings.register_broker_timeout_mills
         try:
             reply = await self._client.invoke(self.address, Command(RequestCode.GET_NAMESRV_CONFIG), timeout_ms)

@@ -1,4 +1,4 @@
-"""Bodies of a broker's registrations: the whole table of topics, or the topics that changed."""
+"""Bodies of a broker's registrations: the complete table of topics, or the changed topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.wire.bodies.topics import TopicTable
 
 
 def registered_topic(config: TopicConfig, broker_permission: int) -> TopicConfig:
-    """A topic as it is registered: a broker that is not read-write reduces every permission."""
+    """Return a topic's registered form: a broker that is not read-write reduces every permission."""
     if broker_permission == READ_WRITE:
         return config
     perm = config.perm & broker_permission
@@ -22,10 +22,10 @@ def registered_topic(config: TopicConfig, broker_permission: int) -> TopicConfig
 
 
 class TopicBodies:
-    """Encodes the topics of a broker for its name servers, each topic once.
+    """Encoder of a broker's topics for its name servers; each topic is encoded once.
 
     Args:
-        tables: of the broker.
+        tables: the broker's tables.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -35,7 +35,7 @@ class TopicBodies:
         self._cached_body: tuple[object, bytes] = (None, b"")
 
     def of(self, topics: Iterable[str]) -> bytes:
-        """Return the body with those of the named topics that exist."""
+        """Return the body with the existing ones of the named topics."""
         table = self._tables.topics
         some = [topic for topic in map(table.all().get, topics) if topic is not None]
         return join_register_body(table.version, map(self._text, some))
@@ -43,7 +43,7 @@ class TopicBodies:
     async def full(self) -> bytes:
         """Return the body with all topics; a large table is encoded in turns of the loop.
 
-        The body has all changes up to the return: nothing is awaited after it was made.
+        The body has all changes up to the return, because there is no await after it was encoded.
         """
         topics, settings = self._tables.topics, self._tables.settings
         if settings.broker_permission != self._json_permission:

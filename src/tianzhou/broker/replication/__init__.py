@@ -1,1 +1,1 @@
-"""A broker's part in its group: what a slave takes over from its master beside the log (broker.md §17)."""
+"""A broker's part in its group: roles, and the copying of tables in addition to the log (broker.md §17)."""

@@ -34,7 +34,7 @@ from tianzhou.wire.bodies.replication import HaConnection, HaStatus
 from tianzhou.wire.mastership import Mastership
 
 _PERIOD_S: Final = 0.5
-"""Seconds between two looks at the leader's tables: commits of that time are lost with it."""
+"""Seconds between two copies of the leader's tables; commits of this time are lost when the leader fails."""
 _LEAVE_S: Final = 3.0
 """Maximum seconds that a stop waits until another member leads."""
 
@@ -42,19 +42,19 @@ _log = logging.getLogger(__name__)
 
 
 class GroupReplication(Replication):
-    """Has its role from the group; an async context manager.
+    """Replication of a member whose role the group decides; an async context manager.
 
     Args:
-        store: the message store, its log one of entries.
-        settings: of the broker.
-        clock: where time comes from.
-        port: the broker's.
-        reopen: called when the store has to be reopened.
-        protection: of the port where this member listens for the others.
-        chance: numbers by chance, at least 0 and below 1.
+        store: the message store, whose log consists of entries.
+        settings: the broker's settings.
+        clock: source of time.
+        port: the broker's main port.
+        reopen: callback that reopens the store.
+        protection: protection of the port for the group's members.
+        chance: returns random numbers, at least 0 and below 1.
 
     Attributes:
-        node: takes part in the group.
+        node: this member's node in the group.
         log: the tables in the group's log; None for a member that polls its leader.
     """
 
@@ -80,7 +80,7 @@ class GroupReplication(Replication):
         return self
 
     def keep_tables(self, tables: Tables, files: AllWritten, access: AccessControl | None) -> None:
-        """Keep the tables in step with the group's log."""
+        """Synchronize the tables with the group's log."""
         super().keep_tables(tables, files, access)
         period_s = lambda: self._settings.flush_consumer_offset_interval / 1000  # noqa: E731
         self.log = TablesLog(tables, self._store, files, self._users, self._clock, period_s)
@@ -92,23 +92,23 @@ class GroupReplication(Replication):
     def broker_id(self) -> int:
         """0 for the leader; the number in `dLegerSelfId` and one more for the others.
 
-        A leader that was held up for long is none any more, before its role has followed: name servers would take it
-        for the master in the place of the present one.
+        A leader that was blocked for long may have lost the lead before its role changes. It must not register as
+        master in place of the present leader.
         """
         return 0 if not self.is_slave and self.node.still_leads() else self.node.number + 1
 
     @property
     def near_master(self) -> bool:
-        """Whether another member leads and is heard of."""
+        """Whether another member leads and this member receives its heartbeats."""
         return self.is_slave and self.node.standing.leader not in {None, self.node.id}
 
     @property
     def refuses_pulls(self) -> bool:
-        """Whether this broker serves no pulls: its log may not be that of the group, or slaves are not to be read."""
+        """Whether this broker serves no pulls: its log may differ from the group's, or slaves must not be read."""
         return bool(self._unsure()) or super().refuses_pulls
 
     def _unsure(self) -> str:
-        """Return why the log and the tables of this member may not be those of the group; empty when they are."""
+        """Return why the log and the tables of this member may differ from the group's; empty when they agree."""
         if self.node.halted:
             return f"this member of the group {self.node.group} follows no further: {self.node.halted}"
         if not self.node.joined:
@@ -120,7 +120,7 @@ class GroupReplication(Replication):
 
     @property
     def corrects_offsets(self) -> bool:
-        """Only the leader: others learn later what is committed, and after a start at first nothing of it."""
+        """Whether this member leads. Followers learn commits later, and after a start they know none."""
         return not self.is_slave
 
     @property
@@ -129,7 +129,10 @@ class GroupReplication(Replication):
         return self.node.broker_addresses + ([self.master] if self.master else [])
 
     def master_named(self, address: str, ha_address: str) -> None:
-        """Nothing: the group itself says who leads, but for the broker's address of Apache's members."""
+        """Note the master's address.
+
+        It is used only for a leader of Apache's, because Tianzhou's leaders send their broker address to the group.
+        """
         self.master = address
 
     async def begin(
@@ -140,7 +143,7 @@ class GroupReplication(Replication):
         register: Callable[[], None],
         duties: Duties,
     ) -> None:
-        """Take part in the group; the role follows."""
+        """Start the node in the group; the role follows its elections."""
 
         def master() -> str:
             return (self.node.leader_address or self.master) if self.near_master else ""
@@ -151,7 +154,7 @@ class GroupReplication(Replication):
             log.load()
             supervisor.own(TABLES_IN_LOG, lambda: log.run(supervisor))
             supervisor.own(NOTE, lambda: log.keep_note(supervisor))
-        # Members of a group commit where they were told that the master is, until they hear of another one.
+        # Consumers commit at the master that they know until they learn of another one, so note own commits.
         tables.offsets.own = {}
         if self._is_alone:
             self.node.bar(f"name servers have not been asked whether {self.node.group} has another master")
@@ -169,19 +172,19 @@ class GroupReplication(Replication):
 
     @property
     def _is_alone(self) -> bool:
-        """Whether this member elects itself, and name servers may know of others."""
+        """Whether this member is the only one of its list and name servers may know other masters."""
         settings = self._settings
         return len(self.node.addresses) == 1 and bool(settings.namesrv_addr or CurrentNameServers(settings).looked_up)
 
     async def _watch_other_masters(self, client: RemotingClient) -> None:
-        """Keep a member that is alone in its list from leading beside another living master of its name."""
+        """Prevent a member that is alone in its list from leading beside another living master of its name."""
         node, settings, servers = self.node, self._settings, CurrentNameServers(self._settings)
         address, asked = f"{settings.broker_ip1}:{self._broker_port}", False
         while True:
             await servers.refresh()
             found = await living_master(client, servers.addresses, settings.broker_name, address)
             if found is None and not asked:
-                # No name server answers: the members that this list leaves out have this time to be heard.
+                # No name server answers, so wait for members that are missing in the list.
                 await asyncio.sleep(timings_of(self._store.settings).leader_wait_ms / 1000)
             if found is not None or not asked:
                 other, server = found or ("", "")
@@ -195,7 +198,7 @@ class GroupReplication(Replication):
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _follow_role(self, tables: Tables, register: Callable[[], None], duties: Duties) -> None:
-        """Be master while the node leads and everything is committed, slave otherwise."""
+        """Switch to master while the node leads and all entries are committed, to slave otherwise."""
         node = self.node
         registered_under, ended = node.standing.leader, node.leads_ended
         node.changed = lambda: self._changes.advance(self._changes.value + 1)
@@ -220,11 +223,11 @@ class GroupReplication(Replication):
             await self._changes.reach(change + 1)
 
     async def _become_master(self, duties: Duties) -> bool:
-        """Take up the duties of a master; whether this node still leads then."""
+        """Start the master's tasks; return whether this node still leads afterwards."""
         node, term, ended = self.node, self.node.standing.term, self.node.leads_ended
 
         def opened() -> None:
-            # Meanwhile another one may have been elected.
+            # Another member may have been elected meanwhile.
             if not node.leads or node.leads_ended != ended:
                 raise StoreError(f"the lead of {node.group} in term {term} is over")
             self._store.flags.opened()
@@ -246,20 +249,21 @@ class GroupReplication(Replication):
 
     @property
     def mastership(self) -> Mastership | None:
-        """The group, its members, its identity and the term in which this member leads; None while it does not lead."""
+        """The group's name, members, identity and the term in which this member leads; None while it does not lead."""
         node = self.node
         if self.is_slave:
             return None
         return Mastership(node.group, frozenset(node.addresses), node.standing.term, node.group_id)
 
     async def leave(self) -> None:
-        """Hand the lead over before this member stops; it serves until the other member leads."""
+        """Transfer the lead before this member stops; it serves until the other member leads."""
         await self.node.leave(_LEAVE_S)
 
     def around(self, wrap: Wrap) -> Wrap:
-        """Return what the router wraps handlers with.
+        """Return the wrapper of the router's handlers.
 
-        Answers to changes of tables wait for a majority. A member whose folder may be foreign answers no offsets.
+        Answers to changes of tables wait for a majority. A member whose folder may be of another group returns no
+        offsets.
         """
         wrap = with_sure_offsets(wrap, self._unsure)
         return wrap if self.log is None else TableRequests(self.log, self._refused).around(wrap)
@@ -269,7 +273,7 @@ class GroupReplication(Replication):
         return self.near_master and self.log is not None and self.log.agreed_term == self.node.standing.term
 
     def _refused(self) -> str:
-        """Return why this member takes no changes of tables; empty when it does."""
+        """Return why this member refuses changes of tables; empty when it accepts them."""
         if not self.is_slave or (self.near_master and self._sync is not None and self._sync.leader_is_apache):
             return ""
         leader = self.node.leader_address
@@ -277,12 +281,12 @@ class GroupReplication(Replication):
         return f"this broker does not lead the DLedger group {self.node.group}: send the request to {where}"
 
     def setting_changed(self, keys: set[str]) -> None:
-        """Have the members share the broker's permission that a request has set."""
+        """Log a changed broker permission, which the members share."""
         if self.log is not None and BROKER_PERMISSION in keys and not self.is_slave:
             self.log.member.note_setting()
 
     def table_fields(self) -> dict[str, str]:
-        """Return the header fields of answers with a whole table, with the term of the group."""
+        """Return the header fields of answers with a complete table, with the term of the group."""
         serving = not self.is_slave and self.node.still_leads()
         complete = self.log is not None and self.log.complete
         return super().table_fields() | {
@@ -292,7 +296,7 @@ class GroupReplication(Replication):
         }
 
     def runtime_info(self) -> dict[str, str]:
-        """This member's place in its group; Apache's brokers say nothing of theirs."""
+        """Return the runtime figures with this member's state in its group, which Apache's brokers lack."""
         node = self.node
         return super().runtime_info() | {
             "dLegerGroup": node.group,
@@ -305,7 +309,7 @@ class GroupReplication(Replication):
         }
 
     def status(self) -> HaStatus:
-        """How far copies are (907)."""
+        """Return the state of the copies (907)."""
         end, node = self._store.end_offset, self.node
         if self.is_slave:
             client = HaClientStatus(master_addr=node.leader_address or None, max_offset=end)

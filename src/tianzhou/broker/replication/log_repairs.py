@@ -1,4 +1,4 @@
-"""Bytes of the commit log that are broken here and whole at another broker of the group (docs/adr/0016)."""
+"""Repair of broken bytes of the commit log from another broker of the group (docs/adr/0016)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
 PIECE: Final = 1 << 20
-"""Bytes of the log that one request may ask for."""
+"""Maximum bytes of the log in one request."""
 _TIMEOUT_MS: Final = 2_000
 
 _log = logging.getLogger(__name__)
 
 
 class LogRepairs:
-    """Asks a slave's master, the members of a group, and whoever else is of this broker's name, for bytes of the log.
+    """Requests for bytes of the log to the master, the members of a group and other brokers of this name.
 
     Args:
-        replication: knows the master, or the members.
-        members: knows the others.
-        client: reaches them.
+        replication: the broker's replication, with the addresses of master or members.
+        members: addresses of other brokers of this name.
+        client: client for requests to them.
     """
 
     def __init__(self, replication: Replication, members: GroupMembers, client: RemotingClient) -> None:
@@ -35,7 +35,7 @@ class LogRepairs:
         self._client = client
 
     async def __call__(self, offset: int, size: int) -> bytes | None:
-        """The bytes that another broker has at a log offset; None when none has them. The caller has to check them."""
+        """Return another broker's bytes at a log offset, which the caller must check; None without an answer."""
         for address in dict.fromkeys(self._replication.holders + await self._members.others()):
             try:
                 return await self._ask(address, offset, size)

@@ -29,21 +29,21 @@ from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG
 
 BROKER_PERMISSION: Final = "brokerPermission"
-"""The setting that members have in common, once a request has changed it."""
+"""Setting that the members share once a request has changed it."""
 
 _log = logging.getLogger(__name__)
 
 
 class MemberTables:
-    """Reads and changes the tables of this broker by table name and key.
+    """Access to the tables of this broker by table name and key.
 
     Args:
-        tables: of the broker.
+        tables: the broker's tables.
         users: its users and policies; None when it has none.
         now_ms: wall-clock time.
 
     Attributes:
-        settings: values of settings that the members have in common, by RocketMQ's key.
+        settings: values of settings that the members share, by RocketMQ's key.
     """
 
     def __init__(self, tables: Tables, users: UserStore | None, now_ms: Callable[[], int]) -> None:
@@ -53,7 +53,7 @@ class MemberTables:
         self.settings: dict[str, int] = {}
 
     def note_setting(self) -> None:
-        """Have the members share the broker's permission, which a request has changed."""
+        """Note the broker's changed permission as a setting that the members share."""
         self.settings[BROKER_PERMISSION] = self._tables.settings.broker_permission
 
     # reading
@@ -72,7 +72,7 @@ class MemberTables:
         return object()  # small tables: compared each time
 
     def entries(self, table: str) -> Mapping[str, Any]:
-        """Return the keys of a table and values that are equal only when the entry is the same; not to be changed."""
+        """Return the keys of a table with values that are equal only for equal entries; read-only."""
         tables = self._tables
         if table == TOPIC:
             return tables.topics.all()
@@ -117,7 +117,7 @@ class MemberTables:
         """Apply the changes of an entry.
 
         Raises:
-            ConfigError: the disk refuses the users' file; applying the entry again is safe.
+            ConfigError: the users' file cannot be written; applying the entry again is safe.
         """
         users = change.sets.get(USER, {}), change.deleted.get(USER, [])
         if self._users is not None and any(users):
@@ -160,7 +160,7 @@ class MemberTables:
             tables.delays.merge({"offsetTable": dict(sets)})
 
     def take_settings(self, settings: Mapping[str, int]) -> None:
-        """Take over settings that the members have in common."""
+        """Apply settings that the members share."""
         permission = settings.get(BROKER_PERMISSION)
         if permission is None:
             return
@@ -174,10 +174,10 @@ class MemberTables:
             self._tables.topics.touch(self._now_ms())
 
     async def delete_others(self, snapshot: OpenSnapshot) -> None:
-        """Delete the entries that a complete snapshot, and the changes since its begin, do not have.
+        """Delete the entries that are neither in a complete snapshot nor in the changes since its begin.
 
         Raises:
-            ConfigError: the disk refuses the users' file.
+            ConfigError: the users' file cannot be written.
         """
         for table in (TOPIC, GROUP, FORBIDDEN, USER, WAITING, SEND_LIMIT):
             if table == USER and not snapshot.keys[USER]:
@@ -189,10 +189,10 @@ class MemberTables:
 
 
 class LoggedTables:
-    """Finds the entries of a leader's tables that differ from those in the log.
+    """Comparison of a leader's tables with the entries in the log.
 
     Args:
-        tables: of this member.
+        tables: tables of this member.
     """
 
     def __init__(self, tables: MemberTables) -> None:
@@ -201,19 +201,19 @@ class LoggedTables:
         self._logged: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> list[tuple[str, str]]:
-        """Take the present tables as those in the log; return their tables and keys, for a snapshot."""
+        """Assume that the log has the present tables; return their tables and keys for a snapshot."""
         self._versions = {table: self._tables.version(table) for table in TABLES}
         self._logged = {table: dict(self._tables.entries(table)) for table in TABLES}
         return self._tables.keys()
 
     def changed(self) -> Iterator[tuple[str, list[str]]]:
-        """Give each table with changed entries and their keys."""
+        """Yield each table with changed entries and their keys."""
         for table in TABLES:
             version = self._tables.version(table)
             if version == self._versions.get(table):
                 continue
             present, logged = self._tables.entries(table), self._logged[table]
-            # Most values are the same objects, which are compared faster.
+            # Compare identities first, because most values are the same objects.
             keys = [key for key, value in present.items() if (last := logged.get(key)) is not value and last != value]
             keys += [key for key in logged if key not in present]
             if keys:
@@ -221,11 +221,11 @@ class LoggedTables:
             self._versions[table] = version
 
     def recheck(self) -> None:
-        """Compare all tables the next time: the log may lack what `changed` has given."""
+        """Compare all tables the next time, because the log may lack changes that `changed` returned."""
         self._versions.clear()
 
     def change_of(self, table: str, keys: Iterable[str]) -> tuple[TableChange, dict[str, Any]]:
-        """Return the change that brings entries to their present values, and these values by key."""
+        """Return the change that sets entries to their present values, and these values by key."""
         present, change = self._tables.entries(table), TableChange()
         values = {key: present[key] for key in keys if key in present}
         if values:

@@ -247,7 +247,7 @@ class MetadataSync:
 
     @staticmethod
     async def _take_one(code: RequestCode, take: Callable[[Octets], Awaitable[None] | None], body: Octets) -> None:
-        """Take over one table.
+        """Copy one table from an answer.
 
         Raises:
             StoreError: the answer cannot be read. The round continues with the next tables.

@@ -83,8 +83,9 @@ class Replication:
 
     Args:
         store: the message store.
-        settings: of the broker.
-        clock: source of time. port: the broker's main port.
+        settings: the broker's settings.
+        clock: source of time.
+        port: the broker's main port.
         reopen: callback that reopens the store.
         protection: protection of the HA port, and TLS and credentials of a slave's connection to its master.
 
@@ -148,10 +149,10 @@ class Replication:
         await self._stack.aclose()
 
     def keep_tables(self, tables: Tables, files: AllWritten, access: AccessControl | None) -> None:
-        """Keep the tables equal to those of the other brokers of this name; to be called before `begin`.
+        """Set the tables to synchronize with the other brokers of this name; to be called before `begin`.
 
         Args:
-            tables: of the broker, loaded.
+            tables: the broker's tables, loaded.
             files: write the tables.
             access: access control with the user store; None without access control.
         """
@@ -277,7 +278,7 @@ class Replication:
         """Add topics that are only in the log to the topic table.
 
         Args:
-            tables: of this broker.
+            tables: tables of this broker.
             note: callback with each such topic.
         """
         from_log: set[str] = set()

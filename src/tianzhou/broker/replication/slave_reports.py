@@ -1,4 +1,4 @@
-"""Reports between a master and its slaves beside RocketMQ's protocol: halted slaves, and `durability`. Pure.
+"""Reports between a master and its slaves that RocketMQ's protocol lacks: halted slaves, and `durability`. Pure.
 
 A slave that has halted reports the reason in a request of RocketMQ's (906), whose other fields Apache's brokers ignore.
 A master names its `durability` in its answers with tables.
@@ -19,9 +19,9 @@ HALTED_SLAVES: Final = "haHaltedSlaves"
 REPEAT_S: Final = 20.0
 """Seconds between two reports of a slave that has halted."""
 FORGET_S: Final = 60.0
-"""Seconds after which a master forgets a halted slave that reports no more."""
+"""Seconds after which a master drops a halted slave that sends no further report."""
 MAX_SLAVES: Final = 64
-"""Maximum number of halted slaves that a master remembers. The oldest one is forgotten when one more reports."""
+"""Maximum number of halted slaves that a master remembers. One more report evicts the oldest one."""
 MAX_LINES: Final = 10
 """Maximum number of log lines per minute about slaves that have halted."""
 _SLAVE: Final = "tianzhouSlave"
@@ -34,7 +34,7 @@ def report_fields(address: str, halted: str) -> dict[str, str]:
     """Return the header fields of a slave's report to its master.
 
     Args:
-        address: of the slave, `host:port`.
+        address: address of the slave, `host:port`.
         halted: why the slave copies nothing; empty once it may copy again.
     """
     return {_SLAVE: address, _HALTED: halted[:_LONGEST]}
@@ -48,10 +48,10 @@ class HaltedSlaves:
         self._lines = Repeats(lines=MAX_LINES)
 
     def reported(self, fields: Mapping[str, str], now_s: float) -> str:
-        """Take the header fields of a request; return a log line for a halted slave that was not known, or "".
+        """Process the header fields of a request; return a log line for a newly halted slave, or "".
 
         Args:
-            fields: header fields of a request 906, which has none of a report when another broker sends it.
+            fields: header fields of a request 906; a request of an Apache broker has none of a report.
             now_s: monotonic time, seconds.
         """
         address = fields.get(_SLAVE, "")[:_LONGEST_ADDRESS]
@@ -69,7 +69,7 @@ class HaltedSlaves:
         return f"slave {shown(address)} has halted and copies nothing until an operator decides: {shown(reason, 600)}"
 
     def count(self, now_s: float) -> int:
-        """Return how many slaves have halted."""
+        """Return the number of halted slaves."""
         return len(self._present(now_s))
 
     def figures(self, now_s: float) -> dict[str, str]:
@@ -83,7 +83,7 @@ class HaltedSlaves:
 
 
 def difference(own: str, theirs: str | None) -> str:
-    """Return a log line about a master whose `durability` is another one than the slave's; empty when they are equal.
+    """Return a log line about a master whose `durability` differs from the slave's; empty when they are equal.
 
     Args:
         own: the slave's value; empty when its file has none.

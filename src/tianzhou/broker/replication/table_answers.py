@@ -103,7 +103,7 @@ class SourceAnswers:
         return last is not None and version.counter < last.counter
 
     def deleted(self, table: int, names: Iterable[str]) -> frozenset[str]:
-        """Return the entries that this source listed in its last answer and lists no more.
+        """Return the entries that this source listed in its last answer and no longer lists.
 
         An answer of an Apache broker deletes no entries, because it does not state whether the broker restarted.
 

@@ -1,7 +1,7 @@
 """The body of a change entry: changes of the broker's tables as JSON (docs/adr/0024). Pure.
 
-An entry holds values as they are after the change, never differences of values. So a member may apply entries again
-from any earlier one on, and has the same tables at the end.
+An entry contains values after the change, never differences. So a member may apply entries again from any earlier one
+on, and gets the same tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES: Final = (TOPIC, GROUP, FORBIDDEN, USER, SETTING, WAITING, DELAY, SEND_LI
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """The place of an entry in a snapshot of all tables.
+    """Position of an entry in a snapshot of all tables.
 
     Attributes:
         id: the snapshot, unique in the log.
@@ -50,9 +50,9 @@ class TableChange:
     Attributes:
         sets: new values by table and key.
         deleted: keys of deleted entries by table.
-        forgotten: `topic@group` whose offsets are deleted, before others of the entry are set.
-        larger: committed offsets by `topic@group` and queue. The larger one of the entry's and the member's counts.
-        exact: the same for offsets that were reset, and those of a snapshot. The entry's offset counts.
+        forgotten: each `topic@group` whose offsets are deleted before the entry's other offsets are set.
+        larger: committed offsets by `topic@group` and queue. The larger of the entry's and the member's offset counts.
+        exact: offsets that were reset and offsets of a snapshot, by `topic@group` and queue. The entry's offset counts.
         snapshot: place of the entry in a snapshot; None for a change.
     """
 
@@ -65,7 +65,7 @@ class TableChange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the entry would change nothing."""
+        """Whether the entry would have no effect."""
         return not (self.sets or self.deleted or self.forgotten or self.larger or self.exact or self.snapshot)
 
 
@@ -84,7 +84,7 @@ def decode_change(body: bytes) -> TableChange:
     """Return the changes of a body.
 
     Raises:
-        ProtocolError: the body holds something else; another version of Tianzhou may have written it.
+        ProtocolError: the body has another form; another version of Tianzhou may have written it.
     """
     try:
         found = msgspec.json.decode(body)
@@ -111,7 +111,7 @@ def offsets_of(value: Mapping[str, Mapping[Any, Any]]) -> dict[str, dict[int, in
 
 
 class OpenSnapshot:
-    """A snapshot whose last entry has not come yet, and the keys that exist at its end.
+    """A snapshot whose last entry has not arrived, and the keys that exist at its end.
 
     Args:
         mark: the first entry's place.
@@ -121,7 +121,7 @@ class OpenSnapshot:
         mark: the first entry's place.
         index: index of the first entry.
         keys: keys by table that the snapshot and the changes since its first entry have set.
-        offsets: `topic@group` likewise.
+        offsets: each `topic@group` that the snapshot and the changes since its first entry have set.
     """
 
     def __init__(self, mark: TableSnapshot, index: int) -> None:
@@ -153,7 +153,7 @@ def following_snapshot(present: OpenSnapshot | None, change: TableChange, index:
     if mark is not None and mark.first:
         present = OpenSnapshot(mark, index)
     elif mark is not None and (present is None or present.mark.id != mark.id):
-        # Its first entries are not in the log any more, or another leader has begun anew.
+        # The snapshot's first entries are no longer in the log, or another leader has begun a new snapshot.
         return present
     if present is not None:
         present.add(change)

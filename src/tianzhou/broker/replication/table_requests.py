@@ -18,7 +18,7 @@ _USERS: Final = frozenset(
         Code.AUTH_UPDATE_ACL, Code.AUTH_DELETE_ACL,
     }
 )  # fmt: skip
-"""Changes of users and policies. A follower answers them once it has taken the change over (`UserStore.follows`)."""
+"""Changes of users and policies. A follower answers them once it has applied the change (`UserStore.follows`)."""
 _AT_LEADER: Final = frozenset(
     {
         Code.UPDATE_AND_CREATE_TOPIC, Code.UPDATE_AND_CREATE_TOPIC_LIST, Code.DELETE_TOPIC_IN_BROKER,
@@ -35,9 +35,9 @@ Wrap = Callable[[int, Any], Processor]
 
 
 def with_sure_offsets(wrap: Wrap, unsure: Callable[[], str]) -> Wrap:
-    """Return what wraps handlers as `wrap` does, and refuses queries of committed offsets at an unsure member.
+    """Return a wrapper like `wrap` that also refuses queries of committed offsets at an unsure member.
 
-    A consumer that is given the offset of another group's folder passes over messages.
+    A consumer that gets an offset from another group's folder would skip messages.
 
     Args:
         wrap: wraps the handler of a request code.
@@ -67,11 +67,11 @@ class _Log(Protocol):
 
 
 class TableRequests:
-    """Wraps the handlers of requests that change tables.
+    """Wrapper of the handlers of requests that change tables.
 
     Args:
         log: the tables in the group's log.
-        refused: why this member takes no changes now; empty when it does.
+        refused: returns why this member refuses changes now; empty when it accepts them.
     """
 
     def __init__(self, log: _Log, refused: Callable[[], str]) -> None:
@@ -79,7 +79,7 @@ class TableRequests:
         self._refused = refused
 
     def around(self, wrap: Wrap) -> Wrap:
-        """Return what wraps handlers as `wrap` does, and has changes of tables published."""
+        """Return a wrapper like `wrap` that also publishes changes of tables."""
 
         def wrapped(code: int, handle: Any) -> Processor:
             processor = wrap(code, handle)

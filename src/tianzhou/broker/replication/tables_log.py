@@ -36,15 +36,15 @@ from tianzhou.wire.codes import ResponseCode
 WORK: Final = "tables in the group's log"
 NOTE: Final = "note of the tables in the group's log"
 PERIOD_S: Final = 0.5
-"""Seconds between two entries with the offsets that groups have committed: a death of the leader loses these."""
+"""Seconds between two entries with committed offsets; a crash of the leader loses the offsets of this time."""
 COMMIT_LIMIT_S: Final = 3.0
 """Seconds that a change of a table waits for a majority of the group."""
 ENTRIES_PER_CHUNK: Final = 100
-"""Topics, groups or users of one change entry; they are encoded in one turn of the loop."""
+"""Maximum topics, groups or users of one change entry, which are encoded in one turn of the loop."""
 OFFSETS_PER_CHUNK: Final = 1_000
-"""Offsets of one change entry."""
+"""Maximum offsets of one change entry."""
 MAX_UNCOMMITTED_BYTES: Final = 4 << 20
-"""Bytes of a snapshot that may wait for a majority; the rest of the snapshot is appended later."""
+"""Maximum bytes of a snapshot that wait for a majority; the rest of the snapshot is appended later."""
 SNAPSHOT_DISTANCE: Final = 10
 """Bytes of the log from one snapshot to the next, as a multiple of the snapshot's bytes: snapshots of large tables
 take a tenth of the log at most."""
@@ -56,19 +56,19 @@ class TablesLog:
     """The tables of one member of a group, in step with the group's log.
 
     Args:
-        tables: of the broker, loaded from its files.
-        store: its log is one of entries.
-        files: write the tables.
+        tables: the broker's tables, loaded from its files.
+        store: the message store, whose log consists of entries.
+        files: the table files.
         users: the broker's users; None when it has none.
         clock: wall-clock time.
-        note_period_s: seconds between two notes of how far the table files are.
+        note_period_s: returns the seconds between two notes of the table files' position.
 
     Attributes:
         member: the tables by key.
-        complete: whether the tables are known to be whole.
+        complete: whether the tables are known to be complete.
         logged_term: term of the last change entry that this member has applied; -1 without one.
-        agreed_term: term of the leader whose whole tables this member has, and none of its own changes that no entry
-            has; -1 without one.
+        agreed_term: term of the leader whose complete tables this member has, without own changes that are in no entry;
+            -1 without one.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class TablesLog:
             # Table files of an earlier version lack changes that the note counts as applied.
             _log.warning("the group's log is read again from its begin: %s are older than the note", self._files.older)
             note = TablesNote() if note is None else TablesNote(settings=note.settings, waiting=note.waiting)
-            # Before the table files are written again: they would be as old, and look whole.
+            # Write the note before the table files are written again, or their old content would look complete.
             self._note_file.write(note)
         self.complete = self._has_tables if note is None else note.complete
         if note is not None:
@@ -127,20 +127,20 @@ class TablesLog:
             self.member.take_settings(note.settings)
             self._tables.offsets.set_waiting(note.waiting, ())
         elif not self._has_tables:
-            # Without the note, table files of the next start would be taken for those of an older version.
+            # Without the note, the next start would treat the table files as those of an older version.
             self._note_file.write(self._note)
         self._changes.arrived = self._wake.set
 
     async def _replay(self) -> None:
-        """Apply the changes that the log has behind the note."""
+        """Apply the changes in the log after the note's position."""
         begin, last = self._entries.begin_index, self._entries.committed_index
         first = max(self._note.index + 1, begin, 0)
         if not self._is_of_this_log(self._note):
-            # The folder of the tables is older than the log, or newer, or of another one: all of the log counts.
+            # The folder of the tables belongs to another state of the log, so apply the complete log.
             first = max(begin, 0)
             has_note = self._note.index >= 0
             if begin >= 0 and has_note and self._note.index != begin - 1:
-                self.complete = False  # until a snapshot in the log says otherwise
+                self.complete = False  # until a complete snapshot in the log
         else:
             self.agreed_term = self._note.agreed_term
         if begin >= 0 and first <= last:
@@ -171,10 +171,10 @@ class TablesLog:
             while True:
                 try:
                     await self._apply(found)
-                except (OSError, StoreError, ConfigError) as error:  # the disk refuses a file
+                except (OSError, StoreError, ConfigError) as error:  # a file cannot be written
                     _log.error("entry %d with changes of tables is not applied: %s; trying again", found.index, error)
                 except Exception as error:  # noqa: BLE001 - the changes behind this one must not wait for ever
-                    # The next snapshot brings what this one lacks.
+                    # The next snapshot has the changes of a skipped entry.
                     if tries.failed(found.index):
                         _log.exception("entry %d with changes of tables cannot be applied; it is left out", found.index)
                         break
@@ -204,7 +204,7 @@ class TablesLog:
     # a leader
 
     def begin_term(self, term: int) -> None:
-        """Log the changes from now on; to be called when everything committed is applied, before requests are served.
+        """Start to log changes; to be called after all committed entries are applied and before requests are served.
 
         Args:
             term: the term that this member leads.
@@ -219,7 +219,7 @@ class TablesLog:
         self._wake.set()
 
     def end_term(self) -> None:
-        """Log no changes any more; commits that no entry has are handed to the next leader."""
+        """Stop logging changes; commits that are in no entry are sent to the next leader."""
         offsets = self._tables.offsets
         if self._term >= 0:
             offsets.own = {key: set(queues) for key, queues in (offsets.unlogged or {}).items()}
@@ -234,10 +234,10 @@ class TablesLog:
         return self._term >= 0
 
     async def publish(self) -> None:
-        """Append what changed in the tables, and wait until the group has it.
+        """Append the changes of the tables, and wait until a majority of the group has them.
 
         Raises:
-            BrokerError: it is not known whether the change survives; the text says so.
+            BrokerError: the outcome is unknown: the change may be lost.
         """
         try:
             if not self.leads:
@@ -293,8 +293,8 @@ class TablesLog:
         """Append an entry.
 
         Raises:
-            StoreError: this member does not lead any more.
-            OSError: the disk refuses.
+            StoreError: this member no longer leads.
+            OSError: the write fails.
         """
         if change.is_empty:
             return
@@ -313,7 +313,7 @@ class TablesLog:
         return self._snapshot_keys is not None or (far and end // size != self._snapshot_at // size)
 
     async def _append_snapshot(self) -> None:
-        """Append all tables in chunks, each in its own turn of the loop; changes may be appended in between."""
+        """Append all tables in chunks, one in each turn of the loop; changes may be appended in between."""
         term, begin = self._term, self._store.end_offset
         keys = self._snapshot_keys
         if keys is None:
@@ -345,7 +345,7 @@ class TablesLog:
             await replicated.reach(end - MAX_UNCOMMITTED_BYTES // 2)
 
     def _snapshot_chunks(self, keys: list[tuple[str, str]]) -> Iterator[Callable[[], TableChange]]:
-        """Give functions that return the chunks with the values at the time of the call; at least one."""
+        """Yield functions that return the chunks with the values at the time of the call; at least one."""
 
         def of_table(table: str, chunk: list[str]) -> Callable[[], TableChange]:
             def chunk_of() -> TableChange:
@@ -380,10 +380,10 @@ class TablesLog:
         if chunk:
             yield of_offsets(chunk)
 
-    # at work
+    # tasks
 
     async def run(self, supervisor: Supervisor) -> None:
-        """Keep tables and log in step until cancelled."""
+        """Append or apply changes until cancelled."""
         await self._replay()
         while True:
             self._wake.clear()
@@ -398,7 +398,7 @@ class TablesLog:
                     await self._wake.wait()
 
     async def keep_note(self, supervisor: Supervisor) -> None:
-        """Note again and again how far the table files are, until cancelled."""
+        """Write the note of the table files' position periodically until cancelled."""
         await self._replayed.wait()
         while True:
             await asyncio.sleep(self._note_period_s())
@@ -416,10 +416,10 @@ class TablesLog:
                 raise
 
     async def write_note(self) -> None:
-        """Bring the table files to the disk, then the note of how far they are.
+        """Write the table files, then the note of their position.
 
         Raises:
-            StoreError, OSError: the disk refuses.
+            StoreError, OSError: the write fails.
         """
         async with self._applying:
             note = self._present_note()

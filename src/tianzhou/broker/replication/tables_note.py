@@ -1,6 +1,7 @@
-"""The note of a group's member: up to which entry of the group's log its table files have all changes (docs/adr/0024).
+"""The note of a group's member: the last entry of the group's log whose changes its table files have (docs/adr/0024).
 
-The note is written after the table files, so it is never ahead of them. It also holds what has no file of its own.
+The note is written after the table files, so it is never ahead of them. It also holds values without a file of their
+own: shared settings and waiting resets.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TablesNote:
-    """What a member notes about its tables.
+    """Content of a member's note about its tables.
 
     Attributes:
         index: index of the last entry of the log whose changes are in the table files; -1 for none.
         term: term of this entry.
-        complete: whether the tables are known to be whole: the member has applied a complete snapshot, or began with
+        complete: whether the tables are known to be complete: the member has applied a complete snapshot, or began with
             the group's log.
-        settings: settings that the members have in common.
+        settings: settings that the members share.
         waiting: resets of offsets that wait for a pull, by `topic@group` and queue.
-        agreed_term: term of the leader whose whole tables the files have; -1 when they may have other changes.
+        agreed_term: term of the leader whose complete tables the files have; -1 when they may have other changes.
     """
 
     index: int = -1
@@ -52,8 +53,8 @@ class NoteFile:
     def read(self) -> TablesNote | None:
         """Return the note, None when there never was one.
 
-        A damaged note gives way to the version before it. When both are damaged, an empty note is returned: the log is
-        read from its begin, and the tables do not count as complete.
+        A damaged note is replaced by its previous version. When both are damaged, an empty note is returned. The log is
+        then read from its begin, and the tables do not count as complete.
         """
         found: list[TablesNote] = []
         try:
@@ -65,10 +66,10 @@ class NoteFile:
         return found[-1] if found else None
 
     def write(self, note: TablesNote) -> None:
-        """Write the note; the disk has it on return.
+        """Write the note and flush it to the disk.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the write fails.
         """
         members = {
             "index": note.index,

@@ -22,10 +22,10 @@ DELETE: Final = "delete"
 
 
 class SendLimitHandler(Handler):
-    """Serves changes of limits of senders, and lists of them.
+    """Handler that changes and lists limits of senders.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
         settled: waits until changed tables are on the disk.
     """
 
@@ -35,7 +35,7 @@ class SendLimitHandler(Handler):
 
     @serves(RequestCode.UPDATE_SEND_LIMITS)
     async def update_limits(self, connection: Connection, command: Command) -> Reply:
-        """Set or delete one limit, and answer once the disk has it."""
+        """Set or delete one limit, and answer once the change is on the disk."""
         refuse_as_slave(self._replication, "limits of senders are changed")
         fields, table = command.fields, self._tables.send_limits
         key = fields.get(LIMIT, "")

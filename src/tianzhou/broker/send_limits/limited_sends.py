@@ -1,4 +1,4 @@
-"""Check of sends in front of their handler: whether a limit of senders refuses them (docs/adr/0031)."""
+"""Check of sends against the limits of senders, before their handler (docs/adr/0031)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, encode
 
 _FRAME_HEAD: Final = Struct(">ii")
-"""Lengths of a frame with a JSON header and without a body: of all behind the first length, and of the header."""
+"""Lengths of a frame with a JSON header and without a body: of the rest of the frame, and of the header."""
 _OPAQUE: Final = 987_654_321
 _WAIT: Final = "@ms@"
 """Marks of the places of opaque and milliseconds in an encoded answer."""
 
 
 class LimitedSends:
-    """Refuses sends above the limits of this broker.
+    """Check that refuses sends above the limits of this broker.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
     """
 
     def __init__(self, services: Services) -> None:
@@ -33,7 +33,7 @@ class LimitedSends:
         self._limiter = SendLimiter(tables.send_limits, tables.topics.is_system, tables.bounds)
         self._clock = services.clock
         self._has_accounts = services.access is not None
-        # Most refusals are like the one before but for opaque and milliseconds, and cost less than a send that way.
+        # Cache the encoded refusal: most differ only by opaque and milliseconds, and so cost less than a send.
         self._frame_head = ""
         self._frame_marks: dict[str, str] = {}
         self._before = self._between = self._behind = b""
@@ -53,7 +53,7 @@ class LimitedSends:
         """Take the tokens of a send, or return the answer that refuses it.
 
         Args:
-            connection: of the sender.
+            connection: connection of the sender.
             command: the request.
             header: its header.
             marks: fields of every answer to a send.
@@ -81,14 +81,14 @@ class LimitedSends:
 
     @staticmethod
     def _account(connection: Connection, command: Command) -> str:
-        """Return the account that the gate has let through: that of the signature, else that of the certificate."""
+        """Return the account that the gate has accepted: the signature's, else the certificate's."""
         header = command.header
         signed = command.fields.get(ACCESS_KEY) if header is None else header.access_key
         return signed or connection.account
 
 
 def _frame_parts(head: str, marks: dict[str, str]) -> tuple[bytes, bytes, bytes]:
-    """Return the JSON header of a refusal in three parts: before the opaque, up to the milliseconds, and behind them.
+    """Return the JSON header of a refusal in three parts: before the opaque, up to the milliseconds, and after them.
 
     Args:
         head: the remark up to the milliseconds.

@@ -45,7 +45,7 @@ class Buckets:
         self._head = self._head_name = ""
 
     def refusal_head(self, name: str) -> str:
-        """Return the remark of a refusal up to the milliseconds; the last one is kept, as most refusals repeat it."""
+        """Return the remark of a refusal up to the milliseconds; cache the last one, as most refusals repeat it."""
         if name != self._head_name:
             limit = self.limit
             sender = f"{limit.scope} {name}" + (f" (limit of {limit.scope} *)" if limit.name == DEFAULT else "")
@@ -57,7 +57,7 @@ class Buckets:
         return self._head
 
     def wait_s(self, count: int, size: int, now_s: float) -> float:
-        """Return the seconds until messages of a size are granted; 0 when they are now."""
+        """Return the seconds until messages of a size are granted; 0 when they are granted now."""
         wait_s = 0.0
         if self.messages is not None:
             wait_s = self.messages.wait_s(count, now_s)
@@ -73,7 +73,7 @@ class Buckets:
             self.bytes.take(size)
 
     def is_full(self, now_s: float) -> bool:
-        """Whether new buckets would hold no more tokens."""
+        """Whether the buckets hold all their tokens."""
         return all(one is None or one.is_full(now_s) for one in (self.messages, self.bytes))
 
     def change(self, limit: SendLimit, now_s: float) -> Buckets:
@@ -89,7 +89,7 @@ class Buckets:
 
 
 class DefaultBuckets:
-    """Buckets of the names that a limit `*` counts, one for each name, up to a maximum.
+    """Buckets of a limit `*`, one for each name, up to a maximum.
 
     A full bucket is dropped when another name needs its place: a new one would be equal. While no place is free,
     further names share one bucket, so that names which a peer invents neither fill the memory nor escape the limit.
@@ -138,7 +138,7 @@ class LimitRefusal(NamedTuple):
     Attributes:
         buckets: tokens of the limit that makes the send wait longest.
         name: the topic, group or client that it counts.
-        wait_ms: milliseconds until the next tokens are there, at least 1.
+        wait_ms: milliseconds until the next tokens are available, at least 1.
     """
 
     buckets: Buckets
@@ -169,7 +169,7 @@ class ScopeBuckets:
         return bool(self.named) or self.default is not None
 
     def put(self, limit: SendLimit, before: ScopeBuckets, now_s: float) -> None:
-        """Add a limit, with the tokens that it had before.
+        """Add a limit with its former tokens.
 
         Args:
             limit: the limit.
@@ -191,7 +191,7 @@ class SendLimiter:
     Args:
         table: the limits.
         is_system: whether a topic is one of the system: only a limit of its name counts it.
-        bounds: how many names the limits `*` count one by one.
+        bounds: limit of names that the limits `*` count one by one.
     """
 
     def __init__(self, table: SendLimitTable, is_system: Callable[[str], bool], bounds: Bounds | None = None) -> None:
@@ -270,7 +270,7 @@ class SendLimiter:
             found.append((other, scope.default.of(other, self._bounds.most(SEND_BUCKETS), now_s)))
 
     def follow(self, now_s: float) -> None:
-        """Take over the table: a limit that is changed keeps its tokens, a new one begins with its burst.
+        """Apply the table: a changed limit retains its tokens, and a new one begins with its burst.
 
         Args:
             now_s: monotonic time, seconds.

@@ -1,4 +1,4 @@
-"""The table of limits of senders, and how many messages each limit has refused. Pure."""
+"""The table of limits of senders, and the numbers of messages that each limit has refused. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tianzhou.limits import SEND_LIMITS, Bounds
 from tianzhou.model.send_limit import DEFAULT, LimitScope, SendLimit, decode_limit
 
 MEMBER: Final = "sendLimitTable"
-"""Member of the state file, and of the answer to `READ_SEND_LIMITS`, that holds the limits by key."""
+"""Member with the limits by key, in the state file and the answer to `READ_SEND_LIMITS`."""
 RECENT_MS: Final = 60_000
 """Milliseconds for which a refusal counts as recent."""
 
@@ -40,13 +40,13 @@ class SendLimitTable:
     """All limits of senders of this broker.
 
     Args:
-        bounds: how many limits there may be.
+        bounds: maximum number of limits.
 
     Attributes:
         version: number of changes of the table.
         counts_all_topics: whether a limit counts sends to topics that no limit names.
-        refused: refused messages by key of the limit; without limits that are deleted.
-        listeners: called after each change.
+        refused: refused messages by key of the limit, without deleted limits.
+        listeners: callbacks after each change.
     """
 
     def __init__(self, bounds: Bounds | None = None) -> None:
@@ -61,18 +61,18 @@ class SendLimitTable:
         return len(self._limits)
 
     def all(self) -> Mapping[str, SendLimit]:
-        """Return the limits by key; not to be changed."""
+        """Return the limits by key; read-only."""
         return self._limits
 
     def put(self, limits: Iterable[SendLimit], *, bounded: bool = True) -> None:
-        """Set limits, in the place of those with the same key.
+        """Set limits; replace limits with the same key.
 
         Args:
             limits: the limits.
-            bounded: whether too many are refused: not those of the leader of the group, or of the master.
+            bounded: whether the maximum applies; it does not apply to limits of the group's leader or the master.
 
         Raises:
-            LimitExceeded: there are too many.
+            LimitExceeded: there are too many limits.
         """
         found = self._limits | {limit.key: limit for limit in limits}
         if bounded and len(found) > len(self._limits):
@@ -80,7 +80,7 @@ class SendLimitTable:
         self._replace(found)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete limits; keys without a limit are passed over."""
+        """Delete limits; ignore keys without a limit."""
         gone = set(keys)
         self._replace({key: limit for key, limit in self._limits.items() if key not in gone})
 
@@ -100,7 +100,7 @@ class SendLimitTable:
         """Count messages that a limit has refused.
 
         Args:
-            key: of the limit.
+            key: key of the limit.
             count: number of messages.
             name: the topic, group or client that sent too much.
             now_ms: wall-clock time.
@@ -120,7 +120,7 @@ class SendLimitTable:
         return {MEMBER: {key: limit.to_json() for key, limit in self._limits.items()}}
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Take over the limits of a state file.
+        """Load the limits of a state file.
 
         Raises:
             ProtocolError: a limit cannot be read.

@@ -9,7 +9,10 @@ from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 
 @dataclass(slots=True)
 class Decided:
-    """Note: the batch consists of these attempts; written by `broker_name`, in the log from `place` to `end`."""
+    """Note: the batch consists of these attempts.
+
+    `broker_name` wrote it, and it is in the log from `place` to `end`.
+    """
 
     decision: BatchDecision
     broker_name: str
@@ -20,7 +23,7 @@ class Decided:
 
 @dataclass(slots=True)
 class Published:
-    """Note: everything of the batch that was staged here is published."""
+    """Note: all messages of the batch that were staged here are published."""
 
     writer: str
     batch: int
@@ -37,7 +40,7 @@ class PublishedEverywhere:
 
 @dataclass(slots=True)
 class UndecidableAttempts:
-    """Note: these attempts can no longer be decided; with `locally`, only what they staged here is dropped."""
+    """Note: these attempts can no longer be decided; with `locally`, only their units at this broker are dropped."""
 
     attempts: AttemptList
     locally: bool = False
@@ -47,7 +50,7 @@ class UndecidableAttempts:
 
 @dataclass(slots=True)
 class Forgotten:
-    """Note: these writers were idle for so long that their state is dropped."""
+    """Note: the state of these writers is dropped after a long idle time."""
 
     writers: list[str]
     place: int = 0
@@ -58,7 +61,7 @@ Note = Decided | Published | PublishedEverywhere | UndecidableAttempts | Forgott
 
 @dataclass(slots=True)
 class OpenAttempt:
-    """An attempt in a snapshot; `units` has number, offset and place of one unit after the other."""
+    """An attempt in a snapshot; `units` has number, queue offset and physical offset of each unit in sequence."""
 
     name: str
     batch: int
@@ -68,7 +71,7 @@ class OpenAttempt:
 
 @dataclass(slots=True)
 class WriterState:
-    """A writer in a snapshot; `place` is that of the publication under way, -1 without one."""
+    """A writer in a snapshot; `place` is the physical offset of the running publication's note, -1 without one."""
 
     writer: str
     coordinator: str
@@ -85,7 +88,7 @@ class WriterState:
 
 @dataclass(slots=True)
 class StagingSnapshot:
-    """State of all writers as notes and units before it left it.
+    """State of all writers after the notes and units before the snapshot.
 
     Attributes:
         writers: all writers.

@@ -1,4 +1,4 @@
-"""Reading back what staging has left in the log: for a start (docs/adr/0006)."""
+"""Recovery of staging from the log at a start (docs/adr/0006)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACES: Final = fields_at("queue_offset", "physical_offset")
 
 
 def read_history(store: MessageStore) -> records.StagingHistory:
-    """The notes since the last snapshot, and the snapshot."""
+    """Return the last snapshot and the notes after it."""
     topic, history = names.STAGED_OP_TOPIC, records.StagingHistory()
     low, offset = max(store.min_offset(topic, records.QUEUE), 0), store.max_offset(topic, records.QUEUE)
     while offset > low:
@@ -31,7 +31,7 @@ def read_history(store: MessageStore) -> records.StagingHistory:
         for view in store.read(ReadRequest(topic, records.QUEUE, offset, 1), blocks=True).parts[:1]:
             try:
                 record = decode_record(view)
-                # Where a power failure has left a gap, the record behind it comes.
+                # After a power failure the queue may have a gap, and the read returns the record after it.
                 if record.queue_offset == offset and not history.add(record):
                     return history
             except (CorruptRecord, ProtocolError) as error:
@@ -40,7 +40,7 @@ def read_history(store: MessageStore) -> records.StagingHistory:
 
 
 def read_units(store: MessageStore, offset: int) -> list[StagedUnit]:
-    """The units from an offset of their queue on. Their messages, which may be any amount, are not looked at."""
+    """Return the units from an offset of their queue on, without decoding their messages."""
     topic = names.STAGED_TOPIC
     found: list[StagedUnit] = []
     offset = max(offset, store.min_offset(topic, records.QUEUE), 0)
@@ -61,7 +61,7 @@ def read_units(store: MessageStore, offset: int) -> list[StagedUnit]:
 
 
 def still_there(store: MessageStore, snapshot: StagingSnapshot) -> StagingSnapshot:
-    """A snapshot without the units that the log has lost since, as a power failure may have it."""
+    """Return a snapshot without the units that the log lost, for example in a power failure."""
     states = [replace(state, open=[_present(store, attempt) for attempt in state.open]) for state in snapshot.writers]
     return replace(snapshot, writers=states)
 
@@ -78,7 +78,7 @@ def _present(store: MessageStore, attempt: OpenAttempt) -> OpenAttempt:
 
 
 def find_published(store: MessageStore, ledger: StagingLedger, writers: list[str]) -> None:
-    """Tell the publications of some writers which of their messages the log has already."""
+    """Set the unique keys of already published messages in the publications of some writers."""
     known = [writer for name in writers if (writer := ledger.get(name)) is not None]
     publications = [writer.publication for writer in known if writer.publication is not None]
     if not publications:

@@ -1,4 +1,4 @@
-"""What a broker asks other brokers about staged messages (docs/adr/0006)."""
+"""Requests of a broker to other brokers about staged messages (docs/adr/0006)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ASK_TIMEOUT_MS = 5_000
 
 
 class StagingPeers:
-    """Reaches brokers by their names.
+    """Client of other brokers by their names.
 
     Args:
-        client: reaches name servers and other brokers.
-        settings: name the name servers.
+        client: client for requests to name servers and brokers.
+        settings: the broker's settings, with the name servers.
     """
 
     def __init__(self, client: RemotingClient, settings: BrokerSettings) -> None:
@@ -27,11 +27,11 @@ class StagingPeers:
         self._settings = settings
 
     async def publish(self, name: str, decision: BatchDecision) -> bool:
-        """Have a broker publish its part of a decided batch; whether all of it is.
+        """Have a broker publish its part of a decided batch; return whether all of it is published.
 
         Raises:
-            BrokerError: it refuses.
-            ConnectFailed: it, or all name servers, cannot be reached.
+            BrokerError: the broker refuses.
+            ConnectFailed: the broker, or all name servers, cannot be reached.
         """
         reply = await self._ask(name, Command(RequestCode.PUBLISH_BATCH, body=DECISION.dumps(decision)))
         published: bool = read_reply(RequestCode.PUBLISH_BATCH, reply).published
@@ -41,8 +41,8 @@ class StagingPeers:
         """Ask the coordinator for its decision about a batch; None means that the attempts are refused.
 
         Raises:
-            BrokerError: it refuses.
-            ConnectFailed: it, or all name servers, cannot be reached.
+            BrokerError: the broker refuses.
+            ConnectFailed: the broker, or all name servers, cannot be reached.
         """
         reply = await self._ask(
             attempts.coordinator, Command(RequestCode.SETTLE_ATTEMPTS, body=ATTEMPTS.dumps(attempts))

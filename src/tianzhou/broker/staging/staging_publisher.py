@@ -101,7 +101,7 @@ class StagingPublisher:
             try:
                 await self._publish(name)
             except (TianzhouError, OSError) as error:
-                # The broker starts all the same: a full disk must not prevent a start.
+                # Continue the start, because a full disk must not prevent it.
                 _log.error("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
         if self._ledger:
             self._take_snapshot()
@@ -200,7 +200,7 @@ class StagingPublisher:
         """Return the decision about a batch whose attempts a writer aborts; without one, refuse them and return None.
 
         Raises:
-            BrokerError: the store takes nothing.
+            BrokerError: the store refuses the note.
         """
         writer = self._ledger.get(attempts.writer)
         if writer is not None and writer.decided >= attempts.batch:
@@ -215,7 +215,7 @@ class StagingPublisher:
         """Drop attempts that the coordinator has refused.
 
         Raises:
-            BrokerError: the store takes nothing.
+            BrokerError: the store refuses the note.
         """
         writer = self._ledger.get(attempts.writer)
         if writer is None:
@@ -295,7 +295,7 @@ class StagingPublisher:
 
     def _start(self, name: str) -> asyncio.Task[None]:
         task = self._tasks.get(name)
-        # A failed one stays until the loop calls `_ended`; a request in between starts a new one.
+        # A failed task stays in the table until the loop calls `_ended`; a request before that starts a new task.
         if task is None or task.done():
             task = start_awaited(self._publish(name), name=f"staging {name}")
             self._tasks[name] = task

@@ -187,8 +187,8 @@ def snapshot_records(
     Args:
         snapshot: the ledger's state.
         now_ms: the time.
-        host: of this broker.
-        port: of this broker.
+        host: address of this broker, 4 or 16 bytes.
+        port: port of this broker.
         most: maximum bytes of a record's body.
     """
     chunks: list[list[WriterState]] = [[]]

@@ -1,1 +1,1 @@
-"""What a broker counts: messages, bytes, latencies, connections."""
+"""Statistics of a broker: messages, bytes, latencies, connections."""

@@ -8,10 +8,10 @@ from tianzhou.remoting.connection import Connection
 
 
 class Channels:
-    """Counts connections that are made and lost.
+    """Counter of opened and closed connections.
 
     Args:
-        stats: has the counters.
+        stats: the broker's counters.
         clock: monotonic time, the connections' clock.
         idle_s: seconds without traffic after which the server closes a connection.
     """
@@ -27,7 +27,7 @@ class Channels:
         connection.on_close(self._closed)
 
     def _closed(self, connection: Connection) -> None:
-        # Apache counts both events of a connection that ends otherwise than by the peer's wish.
+        # Apache counts two events when a connection ends for another reason than the peer's close.
         if connection.broken:
             self._stats.count("CHANNEL_ACTIVITY", EXCEPTION)
         silent_s = self._clock.monotonic() - max(connection.last_read, connection.last_write)

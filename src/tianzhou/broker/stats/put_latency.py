@@ -1,6 +1,6 @@
-"""Latency of puts: samples, and the figures of the last whole minute (broker.md §20.2).
+"""Latency of puts: samples, and the figures of the last complete minute (broker.md §20.2).
 
-Timing every put would cost more than the put itself; a hundred samples a second show the same.
+Timing every put would cost more than the put itself, and a hundred samples a second give the same figures.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _NAMES: Final = (
     "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )  # fmt: skip
 NOTHING_YET = "null"
-"""Classes shown, as by Apache's broker, until the first minute is over."""
+"""Value of `classes` in the first minute, as in Apache's broker."""
 
 
 class PutLatency:
     """Latencies of puts.
 
     Attributes:
-        longest_ms: the longest since the start.
-        classes: histogram of the last whole minute as text, estimated from the samples.
-        listener: called with each sample, and with those of puts that are none of these figures; None for nobody.
+        longest_ms: maximum ms since the start.
+        classes: histogram of the last complete minute as text, estimated from the samples.
+        listener: callback with each sample, also of puts that these figures exclude; None for none.
     """
 
     __slots__ = ("_began_ms", "_last", "_puts", "_samples", "classes", "listener", "longest_ms")
@@ -40,7 +40,7 @@ class PutLatency:
         self.listener: Callable[[float], None] | None = None
 
     def note(self, ms: float) -> None:
-        """Add a sample of a put's milliseconds."""
+        """Add a sample of a put's duration, ms."""
         self._samples.append(ms)
         if ms > self.longest_ms:
             self.longest_ms = ms
@@ -48,7 +48,7 @@ class PutLatency:
             self.listener(ms)
 
     def tick(self, now_ms: int, puts: int) -> None:
-        """Begin the next minute when one is over.
+        """Roll over to the next one-minute window.
 
         Args:
             now_ms: the time.
@@ -62,7 +62,7 @@ class PutLatency:
         self._began_ms, self._puts = now_ms, puts
 
     def percentile(self, share: float) -> float:
-        """Percentile of the last whole minute, in milliseconds; `share` is 0 to 1."""
+        """Return a percentile of the last complete minute in milliseconds; `share` is 0 to 1."""
         last = self._last
         return last[min(int(len(last) * share), len(last) - 1)] if last else 0.0
 
@@ -70,7 +70,7 @@ class PutLatency:
 def _classes(samples: list[float], puts: int) -> str:
     counts = [0] * len(_NAMES)
     for ms in samples:
-        # Whole milliseconds, as Apache's broker counts: what takes less than one is in the first class.
+        # Count whole milliseconds, as Apache's broker does; a put below one millisecond is in the first class.
         counts[bisect_left(_BOUNDS_MS, int(ms))] += 1
     weight = puts / len(samples) if samples else 0.0
     return "".join(f"{name}:{round(count * weight)} " for name, count in zip(_NAMES, counts, strict=True))

@@ -157,7 +157,7 @@ class BrokerStats:
         gets: by topic and group.
         found: pulls that returned messages.
         missed: pulls that returned none.
-        failed: puts that stored nothing.
+        failed: number of failed puts.
         put_latency: durations of puts.
         kinds: counts of messages that take the slow path.
         longest_get_ms: the longest time a pull waited for the disk.

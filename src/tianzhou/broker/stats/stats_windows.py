@@ -1,4 +1,4 @@
-"""What a counter did in the last minute, hour and day (broker.md §20.1).
+"""Windows of a counter over the last minute, hour and day (broker.md §20.1).
 
 Samples are taken every ten seconds, ten minutes and hour; a window is the difference between the newest ten-second
 sample and the window's own oldest one. Apache's broker shows nothing for the hour and the day until they have two
@@ -15,14 +15,14 @@ HOUR_STEP_MS = 600_000
 DAY_STEP_MS = 3_600_000
 _MINUTE_SAMPLES, _HOUR_SAMPLES, _DAY_SAMPLES = 7, 7, 25
 SETTLED = _MINUTE_SAMPLES + 2
-"""Equal samples after which further ones only change the hour's and the day's window."""
+"""Number of equal samples after which further ones change only the hour's and the day's window."""
 
 
 class Window:
-    """Samples of one counter, evenly spaced.
+    """Evenly spaced samples of one counter.
 
     Args:
-        step_ms: from one sample to the next.
+        step_ms: ms from one sample to the next.
         capacity: maximum samples.
     """
 
@@ -31,15 +31,15 @@ class Window:
     def __init__(self, step_ms: int, capacity: int) -> None:
         self._step_ms = step_ms
         self._capacity = capacity
-        # No deque: one takes most of a kilobyte, and there are fifteen windows a queue.
+        # Use a list, because a deque takes most of a kilobyte and each queue has fifteen windows.
         self._samples: list[tuple[int, int, int]] = []
         self._same = 0
 
     def sample(self, now_ms: int, value: int, times: int) -> None:
-        """Note the counter's value, and how often it was raised."""
+        """Add a sample with the counter's value and number of increments."""
         samples = self._samples
         if not samples:
-            # What was counted before the first sample counts as counted since a moment one step before it.
+            # Counts before the first sample belong to the step before it.
             samples.append((now_ms - self._step_ms, 0, 0))
         else:
             _, last_value, last_times = samples[-1]
@@ -49,7 +49,7 @@ class Window:
                     samples.append((now_ms - self._step_ms, last_value, last_times))
                 self._same = 0
             elif self._same >= self._capacity:
-                # All samples are equal: one more would change nothing.
+                # All samples are equal, so one more has no effect.
                 return
             else:
                 self._same += 1
@@ -59,14 +59,14 @@ class Window:
 
     @property
     def newest(self) -> tuple[int, int, int]:
-        """The last sample: time, value, how often the counter was raised."""
+        """The last sample: time, value and number of increments."""
         return self._samples[-1] if self._samples else (0, 0, 0)
 
     def figures(self, newest: tuple[int, int, int] | None = None) -> StatsSample:
-        """Sum, per second, and per call over the window.
+        """Return the sum, the rate per second and the average per call over the window.
 
         Args:
-            newest: where the window ends, if not with its last sample.
+            newest: end of the window; None for its last sample.
         """
         if not self._samples:
             return StatsSample()
@@ -80,7 +80,7 @@ class Windows:
     """The three windows of one counter.
 
     Attributes:
-        changed_ms: the sample that was the first with the present value.
+        changed_ms: time of the first sample with the present value.
     """
 
     __slots__ = ("_day", "_hour", "_minute", "_newest", "changed_ms")
@@ -93,7 +93,7 @@ class Windows:
         self.changed_ms = 0
 
     def sample(self, now_ms: int, value: int, times: int, *, hour: bool, day: bool) -> None:
-        """Note the counter's value; `hour` and `day` when it is the turn of those windows, too."""
+        """Add a sample to the minute's window; with `hour` and `day` also to those windows."""
         fresh = self._minute.newest[0] == 0
         self._minute.sample(now_ms, value, times)
         if hour or fresh:
@@ -105,10 +105,10 @@ class Windows:
         self._newest = (now_ms, value, times)
 
     def figures(self, now_ms: int = 0) -> StatsBody:
-        """As request 315 shows them.
+        """Return the figures of request 315.
 
         Args:
-            now_ms: up to when the counter is known to have stood still since it was sampled.
+            now_ms: time until which the counter is known to be unchanged since its last sample.
         """
         newest = self._newest
         if newest is not None:
@@ -117,7 +117,7 @@ class Windows:
 
 
 class IdleTime:
-    """How long counters have not changed, so that unused ones are not sampled."""
+    """Time since the last change of counters, so that unused ones are not sampled."""
 
     __slots__ = ("_seen", "_since_ms")
 
@@ -126,7 +126,7 @@ class IdleTime:
         self._since_ms = 0
 
     def ms(self, now_ms: int, *values: object) -> int:
-        """Milliseconds since the values changed, as seen by calls of this method."""
+        """Return the milliseconds since the values changed, as seen by calls of this method."""
         if self._seen != values:
             self._seen, self._since_ms = values, now_ms
         return now_ms - self._since_ms

@@ -1,1 +1,1 @@
-"""Tables of the broker: topics, groups, clients, offsets, filters, locks. Plain values, without a file or a clock."""
+"""Tables of the broker: topics, groups, clients, offsets, filters, locks. No table has a file or a clock."""

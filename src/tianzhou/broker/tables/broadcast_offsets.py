@@ -1,8 +1,8 @@
-"""Pull positions of broadcast consumers, for clients that change between broker and proxy.
+"""Pull offsets of broadcast consumers, for clients that switch between broker and proxy.
 
-A broadcast consumer stores its offsets itself. A proxy that pulls for one has no place for them, and a client that
-leaves a proxy has none of its own. So the broker notes where each client pulled last, and commits the smallest offset
-of all of them for the group `<group>@broadcast`.
+A broadcast consumer stores its offsets itself. A proxy that pulls for it cannot store them, and a client that leaves a
+proxy has no offsets of its own. So the broker notes the last pull offset of each client, and commits the smallest one
+for the group `<group>@broadcast`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BroadcastOffsets:
     def pulled(
         self, group: str, topic: str, queue_id: int, client_id: str, offset: int, now_ms: int, *, proxied: bool
     ) -> None:
-        """Note the pull of a client, by itself or through a proxy; its offset never falls.
+        """Note the pull of a client, direct or through a proxy; its offset never falls.
 
         Raises:
             LimitExceeded: there are too many clients and queues.
@@ -67,14 +67,14 @@ class BroadcastOffsets:
         client.offsets[queue_id] = max(offset, client.offsets.get(queue_id, offset))
 
     def needs_start(self, group: str, topic: str, client_id: str, offset: int, *, proxied: bool) -> bool:
-        """Whether a pull needs its start offset from the broker: the client came from a proxy, went to one, or is new.
+        """Whether a pull needs its start offset from the broker: the client switched from or to a proxy, or is new.
 
         Args:
             group: its group.
             topic: the topic.
             client_id: the client.
-            offset: what the pull asks for.
-            proxied: a proxy pulls for the client.
+            offset: the requested queue offset.
+            proxied: whether a proxy pulls for the client.
         """
         clients = self._clients.get((group, topic))
         if clients is None:
@@ -84,20 +84,20 @@ class BroadcastOffsets:
         return (before and offset < 0) or before != proxied
 
     def reached(self, group: str, topic: str, queue_id: int, client_id: str) -> int | None:
-        """Offset of a client's last pull; None when there was none."""
+        """Return the offset of a client's last pull; None when there was none."""
         client = self._clients.get((group, topic), {}).get(client_id)
         return None if client is None else client.offsets.get(queue_id)
 
     def sweep(
         self, now_ms: int, is_online: Callable[[str, str], bool], *, away_ms: int, silent_ms: int
     ) -> list[Smallest]:
-        """Offsets to commit; forgets clients that are gone.
+        """Return the offsets to commit, and drop clients that have left.
 
         Args:
             now_ms: the time.
             is_online: whether a client is a member of a group.
-            away_ms: how long a disconnected client counts.
-            silent_ms: how long a connected client counts without pulling.
+            away_ms: ms for which a disconnected client counts.
+            silent_ms: ms for which a connected client counts without a pull.
         """
         found: list[Smallest] = []
         for (group, topic), clients in list(self._clients.items()):

@@ -1,6 +1,6 @@
 """Table of connected clients: producer groups, consumer groups and their subscriptions (broker.md §15).
 
-A connection is an opaque key here; handlers act upon returned departures and connections.
+A connection is an opaque key here; handlers process returned departures and connections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tianzhou.wire.codes import ResponseCode
 
 TAG = "TAG"
 _ENTRY_OVERHEAD = 100
-"""Characters an entry counts for besides its expression."""
+"""Characters that an entry counts in addition to its texts."""
 MAX_EXAMPLES = 10
 """Maximum differing subscriptions that a log line shows."""
 
@@ -35,13 +35,13 @@ class RegisteredClient:
     """One client on one connection.
 
     Attributes:
-        connection: the connection's key.
+        connection: key of the connection.
         client_id: its id.
         language: its language code.
         version: its version ordinal.
         seen_ms: wall-clock time of its last heartbeat, for tools.
-        last_heartbeat_s: monotonic time of the same, for timeouts.
-        account: account its last heartbeat was of; empty without access control, and for peers that need none.
+        last_heartbeat_s: monotonic time of the last heartbeat, for timeouts.
+        account: account of its last heartbeat; empty without access control, and for peers that need none.
     """
 
     connection: Hashable
@@ -61,11 +61,11 @@ class Subscription(NamedTuple):
 
 
 NOTED_MS: Final = 1000
-"""A pull with the subscription of the one before it is noted once in this time."""
+"""Minimum milliseconds between two notes of pulls with the same subscription."""
 
 
 class PulledSubscription(NamedTuple):
-    """Subscription that came with a pull, and when it last did."""
+    """Subscription of a pull, and the time of the last one."""
 
     expression: str
     kind: str
@@ -87,13 +87,13 @@ class Departure(NamedTuple):
 class ConsumerGroup:
     """Members of a consumer group and their last heartbeats.
 
-    No heartbeat walks all members: there may be thousands.
+    No heartbeat iterates over all members, because there may be thousands.
 
     Attributes:
         clients: members by connection; a client that reconnected may have two.
         subscribed: subscriptions of each member; all should be the same, and equal ones are one object.
-        conflicts: how often members were found to subscribe different things.
-        new_conflict: whether there is a differing subscription that has not been logged yet.
+        conflicts: number of heartbeats in which members had different subscriptions.
+        new_conflict: whether a differing subscription has not been logged yet.
         ids_body: encoded reply to requests for the member ids; None after a change.
     """
 
@@ -111,7 +111,7 @@ class ConsumerGroup:
     _subscribers: dict[frozenset[tuple[str, tuple[str, str]]], dict[Hashable, None]] = field(default_factory=dict)
 
     def add(self, client: RegisteredClient) -> bool:
-        """Add or refresh a member; whether it is new."""
+        """Add or refresh a member; return whether it is new."""
         former = self.clients.get(client.connection)
         if former is not None and former.client_id != client.client_id:
             self._forget_id(former)
@@ -124,7 +124,7 @@ class ConsumerGroup:
         return former is None
 
     def remove(self, connection: Hashable) -> RegisteredClient | None:
-        """Remove a member; None when it was none."""
+        """Remove a member and return it; None when the connection is no member."""
         client = self.clients.pop(connection, None)
         if client is not None:
             self._forget_id(client)
@@ -147,7 +147,10 @@ class ConsumerGroup:
             del self._subscribers[kind]
 
     def growth(self, connection: Hashable, subscribed: MemberSubscriptions | None) -> int:
-        """Characters by which subscriptions, equal ones counted once, grow when a member has these (None: it goes)."""
+        """Return the growth in characters when a member gets these subscriptions, or leaves (None).
+
+        Equal subscriptions of members count once.
+        """
         former = self.subscribed.get(connection)
         if former == subscribed:
             return 0
@@ -157,7 +160,7 @@ class ConsumerGroup:
         return more - _size(former)
 
     def set_subscriptions(self, connection: Hashable, subscribed: MemberSubscriptions) -> None:
-        """Set the subscriptions of a member, and count a conflict with those of others."""
+        """Set the subscriptions of a member, and count a conflict with other members."""
         former = self.subscribed.get(connection)
         if former == subscribed:
             return
@@ -171,34 +174,34 @@ class ConsumerGroup:
             self.new_conflict |= len(same) == 1
 
     def differing(self) -> list[tuple[RegisteredClient, MemberSubscriptions]]:
-        """Members with their subscriptions when those differ; empty when they do not."""
+        """Return the members with their subscriptions when these differ; else an empty list."""
         if len(self._subscribers) <= 1:
             return []
         return [(self.clients[key], one) for key, one in self.subscribed.items() if key in self.clients]
 
     def examples(self) -> dict[str, MemberSubscriptions]:
-        """As `differing`, by client id, with one member for each of the first `MAX_EXAMPLES` subscriptions."""
+        """Return one member's subscriptions, by client id, for each of the first `MAX_EXAMPLES` differing ones."""
         some = [next(iter(members)) for members in islice(self._subscribers.values(), MAX_EXAMPLES)]
         return {self.clients[key].client_id: self.subscribed[key] for key in some if key in self.clients}
 
     def client_ids(self) -> list[str]:
-        """Ids of the members, each once."""
+        """Return the ids of the members, each once."""
         return list(self._by_id)
 
     def find(self, client_id: str) -> RegisteredClient | None:
-        """A member by its id."""
+        """Return a member by its id."""
         return next(iter(self._by_id.get(client_id, {}).values()), None)
 
 
 class ClientTable:
-    """All connected producers and consumers, and subscriptions that pulls brought along.
+    """All connected producers and consumers, and the subscriptions of pulls.
 
     Args:
         bounds: limits in force.
 
     Attributes:
-        members: members of all groups; a client in two groups counts twice.
-        subscribed_size: characters of all subscriptions; those that members of a group share count once.
+        members: number of members of all groups; a client in two groups counts twice.
+        subscribed_size: characters of all subscriptions; equal subscriptions of a group's members count once.
     """
 
     def __init__(self, bounds: Bounds | None = None) -> None:
@@ -209,18 +212,18 @@ class ClientTable:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Hashable, RegisteredClient]] = {}
         self._producers_by_id: dict[str, RegisteredClient] = {}
-        # Groups of each connection, so that a lost one is not looked for in all of them.
+        # Groups of each connection, so that a lost connection is not searched in all groups.
         self._produces: dict[Hashable, set[str]] = {}
         self._consumes: dict[Hashable, set[str]] = {}
 
     def add_producer(self, group: str, client: RegisteredClient) -> None:
         """Add or refresh a producer.
 
-        Replies go to the connection of the last heartbeat with a client id, but never to another account than that of
-        the connection that has it.
+        Replies go to the connection of the last heartbeat with the client id. Another account cannot take over a client
+        id in use.
 
         Raises:
-            BrokerError: NO_PERMISSION, the client id is another account's, who is connected.
+            BrokerError: NO_PERMISSION, a connected client of another account has the client id.
             LimitExceeded: there are too many members.
         """
         holder = self._producers_by_id.get(client.client_id)
@@ -256,12 +259,12 @@ class ClientTable:
         """Add or refresh a consumer, and take its group's configuration from its heartbeat.
 
         Args:
-            data: the group as this heartbeat announces it; the last heartbeat counts for the whole group.
+            data: the group in this heartbeat; the last heartbeat sets the configuration of the whole group.
             client: the member.
-            keep_subscriptions: the heartbeat left its subscriptions out because they did not change.
+            keep_subscriptions: whether the heartbeat omits its subscriptions because they did not change.
 
         Returns:
-            Whether to notify the group's members: a member is new, or topics came or went.
+            Whether to notify the group's members: a member is new, or the subscribed topics changed.
 
         Raises:
             LimitExceeded: there are too many members.
@@ -306,7 +309,7 @@ class ClientTable:
                 self._forget_producer(client)
 
     def remove_consumer(self, group: str, connection: Hashable) -> Departure | None:
-        """Remove a consumer from a group; None when it was no member."""
+        """Remove a consumer from a group; return None when it was no member."""
         found = self.consumers.get(group)
         if found is not None:
             self.subscribed_size += found.growth(connection, None)
@@ -320,18 +323,18 @@ class ClientTable:
         return Departure(group, client.client_id)
 
     def remove_connection(self, connection: Hashable) -> list[Departure]:
-        """Remove a lost connection from all groups; returns its departures from consumer groups."""
+        """Remove a lost connection from all groups; return its departures from consumer groups."""
         for group in list(self._produces.get(connection, ())):
             self.remove_producer(group, connection)
         left = [self.remove_consumer(group, connection) for group in sorted(self._consumes.get(connection, ()))]
         return [departure for departure in left if departure is not None]
 
     def silent(self, now_s: float, limit_s: float) -> KeysView[Hashable]:
-        """Connections without a heartbeat for longer than `limit_s`; times are monotonic."""
+        """Return the connections without a heartbeat for longer than `limit_s`; times are monotonic."""
         before = now_s - limit_s
         groups = [*(group.clients for group in self.consumers.values()), *self.producers.values()]
         quiet = {one.connection: None for group in groups for one in group.values() if one.last_heartbeat_s < before}
-        # Another of its groups may have had a heartbeat since.
+        # The connection may have sent a heartbeat for another group since.
         return {connection: None for connection in quiet if self._last_heartbeat_s(connection) < before}.keys()
 
     def _last_heartbeat_s(self, connection: Hashable) -> float:
@@ -340,12 +343,12 @@ class ClientTable:
         return max(clients[connection].last_heartbeat_s for clients in (*consumes, *produces))
 
     def note_pull(self, group: str, topic: str, expression: str, kind: str, now_ms: int) -> None:
-        """Note the subscription of a pull; tools see it when heartbeats announce none.
+        """Note the subscription of a pull, which tools see when heartbeats have none.
 
         Args:
             group: the consumer group.
             topic: the topic.
-            expression: what it subscribes to.
+            expression: the subscription's expression.
             kind: type of the expression.
             now_ms: time of the pull, which is noted once in `NOTED_MS` for the same subscription.
         """
@@ -364,11 +367,11 @@ class ClientTable:
         topics[topic] = PulledSubscription(expression, kind, now_ms)
 
     def pulled(self, group: str) -> dict[str, PulledSubscription] | None:
-        """By topic, the subscriptions that a group's pulls brought; not to be changed."""
+        """Return the subscriptions of a group's pulls by topic; read-only."""
         return self._pulled.get(group)
 
     def forget_pulls(self, before_ms: int) -> None:
-        """Forget subscriptions of pulls before a time."""
+        """Drop subscriptions of pulls before a time."""
         for group, topics in list(self._pulled.items()):
             for topic in [topic for topic, pulled in topics.items() if pulled.at_ms < before_ms]:
                 self._pulled_size -= _ENTRY_OVERHEAD + len(topics.pop(topic).expression)
@@ -376,7 +379,7 @@ class ClientTable:
                 del self._pulled[group]
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Subscription of a group to a topic, from heartbeats or else from pulls of the last ten minutes."""
+        """Return a group's subscription to a topic, from heartbeats or else from pulls of the last ten minutes."""
         online = self.consumers.get(group)
         found = None if online is None else online.subscriptions.get(topic)
         pulled = self._pulled.get(group, {}).get(topic)
@@ -389,27 +392,27 @@ class ClientTable:
         return Subscription(data, _codes(data))
 
     def leaves_out(self, group: str, topic: str) -> bool:
-        """Whether a group that is online subscribes other topics, but not this one."""
+        """Whether a connected group subscribes to other topics, but not to this one."""
         online = self.consumers.get(group)
         return online is not None and bool(online.subscriptions) and self.subscription(group, topic) is None
 
     def conflicts(self, group: str) -> int:
-        """How often members of a consumer group were found to subscribe different things."""
+        """Return the number of heartbeats in which a group's members had different subscriptions."""
         found = self.consumers.get(group)
         return 0 if found is None else found.conflicts
 
     def connections(self, group: str) -> list[Hashable]:
-        """Connections of a consumer group's members."""
+        """Return the connections of a consumer group's members."""
         found = self.consumers.get(group)
         return [] if found is None else list(found.clients)
 
     def find_consumer(self, group: str, client_id: str) -> RegisteredClient | None:
-        """A member of a consumer group by its id."""
+        """Return a member of a consumer group by its id."""
         found = self.consumers.get(group)
         return None if found is None else found.find(client_id)
 
     def find_producer(self, client_id: str) -> RegisteredClient | None:
-        """A producer by client id, on the connection of its last heartbeat."""
+        """Return a producer by client id, with the connection of its last heartbeat."""
         return self._producers_by_id.get(client_id)
 
     def is_member(self, group: str, client_id: str) -> bool:
@@ -417,7 +420,7 @@ class ClientTable:
         return self.find_consumer(group, client_id) is not None
 
     def subscribers(self, topic: str) -> list[str]:
-        """Consumer groups online that subscribe the topic."""
+        """Return the connected consumer groups that subscribe to the topic."""
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
 
 
@@ -460,5 +463,5 @@ def _codes(data: SubscriptionData) -> frozenset[int] | None:
     try:
         return parse_tags(data.sub_string).codes
     except FilterSyntaxError:
-        # Only separators: the client's own parser refuses this, so trust the hashes it sent, if any.
+        # The expression has only separators, which the client's parser refuses, so trust the hashes it sent, if any.
         return frozenset(data.code_set) or None

@@ -34,8 +34,8 @@ class ConsumerOffsetTable:
         unlogged: at the leader of a group, the queues by `topic@group` that were committed since the last change entry,
             and whether an offset of them was lowered; None elsewhere.
         forgotten: at the leader of a group, each `topic@group` that was deleted since the last change entry.
-        own: at a slave, the queues by `topic@group` that were committed here and not taken over from its master; None
-            at a master.
+        own: at a slave, the queues by `topic@group` that were committed here and not copied from its master; None at a
+            master.
     """
 
     def __init__(self, version_step: int = 500, *, light: bool = False, bounds: Bounds | None = None) -> None:
@@ -437,7 +437,7 @@ class ConsumerOffsetTable:
                 self._forget(*split_key(key))
 
     def set_waiting(self, resets: Mapping[str, Mapping[int, int]], gone: Iterable[str]) -> None:
-        """Take over resets that wait for the next pull, by `topic@group` and queue.
+        """Set resets that wait for the next pull, by `topic@group` and queue.
 
         Args:
             resets: waiting resets; they replace the resets of the same key.

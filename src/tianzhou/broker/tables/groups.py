@@ -13,10 +13,10 @@ from tianzhou.wire.json_dialect import dumps_plain
 
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 FORBIDDEN_READ = 2
-"""Bit of the forbidden table that says a group may not read a topic (store.md §15.4)."""
+"""Number of the bit in the forbidden table that forbids reading a topic (store.md §15.4)."""
 
 PLAIN_SIZE = 512
-"""What a configuration takes besides its name and what has no fixed size, in bytes."""
+"""Bytes of a configuration without its name and its members of variable size."""
 
 _USUAL_POLICY = SubscriptionGroupConfig("").group_retry_policy
 
@@ -36,17 +36,17 @@ class GroupTable:
     """All consumer groups of this broker.
 
     Args:
-        auto_create: whether a group comes to be when it is first used.
-        create_system: the same for groups whose name starts with CID_RMQ_SYS_.
+        auto_create: whether the first use of a group creates it.
+        create_system: whether the first use creates a group whose name starts with CID_RMQ_SYS_.
         now_ms: stamp of the table's first version.
-        light: every name of a light queue (`%LMQ%…`) is a group, too; such groups are not stored (store.md §7).
-        bounds: how many groups and entries of the forbidden table there may be, and how large they may be.
+        light: whether each name of a light queue (`%LMQ%…`) is also a group; such groups are not stored (store.md §7).
+        bounds: limits of the number and size of groups, and of entries of the forbidden table.
 
     Attributes:
-        size: how large all configurations are together, in bytes.
+        size: bytes of all configurations.
         version: changes with every change of the table.
         forbidden: group to topic to bits; see `FORBIDDEN_READ`.
-        listeners: called after each change.
+        listeners: callbacks after each change.
     """
 
     def __init__(
@@ -75,23 +75,23 @@ class GroupTable:
         return self._light and group.startswith(names.LMQ_PREFIX) and light_queue_problem(group) is None
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group's configuration, None when it is not there."""
+        """Return a group's configuration, None when there is no such group."""
         found = self._groups.get(group)
         return SubscriptionGroupConfig(group) if found is None and self._is_light(group) else found
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
-        """The whole table; not to be changed."""
+        """Return the complete table; read-only."""
         return self._groups
 
     def may_be(self, group: str) -> bool:
-        """Whether a group is there or would be created when it is first used."""
+        """Whether a group exists or its first use would create it."""
         if group in self:
             return True
         allowed = self.auto_create or (self.create_system and group.startswith(SYSTEM_PREFIX))
         return allowed and group_name_problem(group) is None
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """A group's configuration, created with defaults when that is allowed; None otherwise.
+        """Return a group's configuration; create a missing group with defaults if allowed, else return None.
 
         Raises:
             LimitExceeded: there are too many groups.
@@ -106,16 +106,17 @@ class GroupTable:
         return found
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> bool:
-        """Create or replace a group; False when it is already exactly so."""
+        """Create or replace a group; return False when it has this configuration already."""
         return bool(self.put_all([config], now_ms))
 
     def put_all(self, configs: Iterable[SubscriptionGroupConfig], now_ms: int, *, bounded: bool = True) -> list[str]:
-        """Create or replace several groups as one change; returns the names that changed.
+        """Create or replace several groups as one change; return the changed names.
 
         Args:
             configs: the groups.
             now_ms: stamp of the change.
-            bounded: whether there may be too many: not what the leader of the group has accepted.
+            bounded: whether the limits apply; they do not apply to groups that the leader of the broker group has
+                accepted.
 
         Raises:
             LimitExceeded: there would be too many groups, or they would be too large; none of them was changed.
@@ -140,7 +141,7 @@ class GroupTable:
         return changed
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """Remove a group and what it was forbidden; False when it was not there."""
+        """Remove a group and its forbidden topics; return False when it did not exist."""
         self.forbidden.pop(group, None)
         gone = self._groups.pop(group, None)
         if gone is None:
@@ -150,7 +151,7 @@ class GroupTable:
         return True
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether the forbidden table leaves the group its reading of the topic."""
+        """Whether the forbidden table allows the group to read the topic."""
         return not self.forbidden.get(group, {}).get(topic, 0) & 1 << FORBIDDEN_READ
 
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
@@ -194,11 +195,11 @@ class GroupTable:
             self._changed(now_ms)
 
     def set_forbidden(self, found: Mapping[str, Mapping[str, int]], gone: Iterable[str], now_ms: int) -> None:
-        """Replace what some groups are forbidden.
+        """Replace the forbidden topics of some groups.
 
         Args:
             found: group to topic to bits.
-            gone: groups that are forbidden nothing any more.
+            gone: groups without forbidden topics.
             now_ms: stamp of the change.
         """
         self.forbidden.update({group: dict(topics) for group, topics in found.items()})
@@ -212,10 +213,10 @@ class GroupTable:
         forbidden: Mapping[str, Mapping[str, int]],
         version: DataVersion,
     ) -> list[str]:
-        """Take over a stored table.
+        """Load a stored table.
 
         Returns:
-            Groups that came with more retry queues than a topic may have, and now have as many as one may.
+            Groups that had too many retry queues and are cut to the limit.
         """
         most = max(QUEUES_OF_TOPIC.default, self._bounds.most(QUEUES_OF_TOPIC))
         cut = [name for name, config in groups.items() if config.retry_queue_nums > most]
@@ -234,17 +235,17 @@ class GroupTable:
 
 
 def is_plain(config: SubscriptionGroupConfig) -> bool:
-    """Whether a configuration has nothing of any size but its name."""
+    """Whether only the name of a configuration has a variable size."""
     policy = config.group_retry_policy
     return not config.attributes and not config.subscription_data_set and (not policy or policy == _USUAL_POLICY)
 
 
 def _size(config: SubscriptionGroupConfig) -> int:
-    """About how many bytes a configuration takes; most have nothing but a name."""
+    """Return the approximate bytes of a configuration."""
     size = PLAIN_SIZE + len(config.group_name)
     if is_plain(config):
         return size
     try:
         return size + len(dumps_plain((config.attributes, config.group_retry_policy, config.subscription_data_set)))
-    except ProtocolError:  # nested deeper than can be written; no request brings such a one
+    except ProtocolError:  # nested too deeply to encode; no request contains such a configuration
         return size + GROUP_CONFIG.default

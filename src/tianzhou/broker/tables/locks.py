@@ -13,11 +13,11 @@ LIFE_MS = 60_000
 class QueueLockTable:
     """The lock table.
 
-    Times are milliseconds of a clock that never steps back, so that a clock change neither frees nor prolongs
-    a lock.
+    Times are milliseconds of a monotonic clock, so that a change of the wall clock neither releases nor prolongs a
+    lock.
 
     Args:
-        life_ms: how long a lock lasts after it was taken or renewed.
+        life_ms: ms until a lock expires after it was acquired or renewed.
         bounds: limits in force.
     """
 
@@ -28,17 +28,17 @@ class QueueLockTable:
         self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
-        """Lock what can be locked for the client, renewing what it already has; returns the queues it holds.
+        """Lock the queues that are free and renew the client's own locks; return the queues that the client holds.
 
         Raises:
-            LimitExceeded: there are too many locks; none was given.
+            LimitExceeded: there are too many locks; none was granted.
         """
-        # Whole sets and one entry for all: a request may be for tens of thousands.
+        # Use set operations and one shared entry, because a request may have tens of thousands of queues.
         queues = list(queues)
         held = self._groups.get(group, {})
         fresh = len(set(queues) - held.keys())
         if fresh and not self._has_room(len(held) + fresh, fresh):
-            # Locks whose time is over stay until they are swept, or in the way.
+            # Expired locks stay until a sweep or until they exceed a limit.
             self.sweep(now_ms)
             held = self._groups.get(group, {})
             fresh = len(set(queues) - held.keys())
@@ -60,7 +60,7 @@ class QueueLockTable:
         return of_group <= self._bounds.most(LOCKS_OF_GROUP) and self._count + fresh <= self._bounds.most(LOCKS)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget locks whose time is over."""
+        """Drop expired locks."""
         for group, held in list(self._groups.items()):
             self._drop(group, [queue for queue, owner in held.items() if self._expired(owner[1], now_ms)])
 
@@ -73,12 +73,12 @@ class QueueLockTable:
         return before - self._count
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Free the client's own locks on the queues; others' locks stay."""
+        """Release the client's own locks on the queues; locks of other clients stay."""
         held = self._groups.get(group, {})
         self._drop(group, [queue for queue in queues if queue in held and held[queue][0] == client_id])
 
     def release(self, group: str, client_id: str) -> int:
-        """Free every lock the client has in the group, because it left; returns how many."""
+        """Release all locks of a client that left the group; return their number."""
         held = self._groups.get(group, {})
         return self._drop(group, [queue for queue, owner in held.items() if owner[0] == client_id])
 

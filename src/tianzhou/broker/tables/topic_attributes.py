@@ -1,4 +1,4 @@
-"""Attributes of a topic, and the change list tools send: `+key=value,-key` (wire.md §9.1, store.md §15.2)."""
+"""Attributes of a topic, and tools' lists of changes: `+key=value,-key` (wire.md §9.1, store.md §15.2)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FIXED = frozenset({"queue.type", "cleanup.policy"})
 
 
 def parse_changes(text: str | None) -> dict[str, str | None]:
-    """Read a change list: attribute to its new value, None for one to be removed.
+    """Parse a change list; return the new value of each attribute, None for a removed one.
 
     Raises:
-        BrokerError: code 1; a part has neither sign, an attribute is named twice.
+        BrokerError: code 1; a part has no sign, or an attribute is named twice.
     """
     changes: dict[str, str | None] = {}
     for part in (text or "").split(","):
@@ -42,14 +42,14 @@ def parse_changes(text: str | None) -> dict[str, str | None]:
 
 
 def apply_changes(current: Mapping[str, str] | None, changes: Mapping[str, str | None]) -> dict[str, str]:
-    """The attributes after the changes.
+    """Return the attributes after the changes.
 
     Args:
-        current: attributes the topic has; None when it is being created.
+        current: the topic's present attributes; None when the topic is being created.
         changes: see `parse_changes`.
 
     Raises:
-        BrokerError: code 1; an unknown attribute or value, a removal while creating, a change of a fixed one.
+        BrokerError: code 1; an unknown attribute or value, a removal at creation, or a change of a fixed attribute.
     """
     result = dict(current or {})
     for key, value in changes.items():

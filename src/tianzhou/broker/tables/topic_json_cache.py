@@ -1,7 +1,7 @@
 """Cache of encoded topics: a topic is encoded again only when it has changed.
 
-A table of ten thousand topics takes a tenth of a second to encode, and each new topic means that files and name servers
-need it encoded again.
+Encoding a table of ten thousand topics takes a tenth of a second, and each new topic requires the encoded table for
+files and name servers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tianzhou.model import TopicConfig
 from tianzhou.troubles import reason
 
 TEXTS_PER_TURN: Final = 64
-"""Topics encoded per loop turn."""
+"""Maximum topics encoded per loop turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,10 +24,10 @@ class TopicJsonCache:
     """Encoded topics.
 
     Args:
-        encode: encodes a topic.
+        encode: encoder of a topic.
 
     Attributes:
-        problems: topics that cannot be encoded, and why; the others are.
+        problems: topics that cannot be encoded, and the reasons.
     """
 
     def __init__(self, encode: Callable[[TopicConfig], bytes]) -> None:
@@ -36,9 +36,9 @@ class TopicJsonCache:
         self._cached: dict[str, tuple[TopicConfig, bytes]] = {}
 
     def refresh(self, topics: Mapping[str, TopicConfig]) -> Generator[None, None, None]:
-        """Encode new and changed topics, `TEXTS_PER_TURN` between two yields."""
+        """Encode new and changed topics; yield after `TEXTS_PER_TURN` topics."""
         cached = self._cached
-        # A changed topic is another object, always.
+        # A changed topic is always another object.
         due = [(name, config) for name, config in topics.items() if name not in cached or cached[name][0] is not config]
         for number, (name, config) in enumerate(due, 1):
             cached[name] = config, self._text(name, config)
@@ -56,7 +56,7 @@ class TopicJsonCache:
         return text
 
     def all(self, topics: Mapping[str, TopicConfig]) -> list[bytes]:
-        """Encoded topics in their order, without those in `problems`; missing ones are encoded now."""
+        """Return the encoded topics in order, without those in `problems`; encode missing ones now."""
         for _ in self.refresh(topics):
             pass
         if len(self._cached) > len(topics):

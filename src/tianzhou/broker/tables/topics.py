@@ -133,7 +133,7 @@ class BrokerTopicTable:
         return TopicConfig(topic, 1, 1) if found is None and self._is_light(topic) else found
 
     def all(self) -> Mapping[str, TopicConfig]:
-        """Return the whole table; read-only."""
+        """Return the complete table; read-only."""
         return self._topics
 
     def is_system(self, topic: str) -> bool:
@@ -313,7 +313,7 @@ class BrokerTopicTable:
     def widen(self, topic: str, queues: int, now_ms: int) -> bool:
         """Give a topic at least this many read and write queues; return whether it had fewer.
 
-        A topic without write permission keeps its number of write queues. A missing topic is not created.
+        A topic without write permission retains its number of write queues. A missing topic is not created.
 
         Args:
             topic: its name.

@@ -1,8 +1,8 @@
-"""Positions of running members in topics that were deleted: none of them counts in a topic of the same name.
+"""Void positions: offsets of running members in deleted topics, which are invalid in a new topic of the same name.
 
-A member that runs while its topic is deleted keeps the offset that it has reached. When the topic is made again, the
-member would pull on at this offset and would pass over as many messages of the new topic. So the broker notes the
-queues of each group that is online when it deletes a topic, and has a member that pulls from such a queue begin at 0.
+A member that runs while its topic is deleted retains its offset. When the topic is created again, the member would
+continue at this offset and skip as many messages of the new topic. So the broker notes the queues of each connected
+group when it deletes a topic, and makes members that pull from such a queue begin at 0.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 MOST_QUEUES = 100_000
-"""Queues to remember. The oldest ones are dropped for new ones."""
+"""Maximum queues to remember. New queues evict the oldest ones."""
 MOST_CORRECTIONS = 3
-"""Corrections of one member, or of a group that shares its queues. A client that still pulls elsewhere gets its way."""
+"""Maximum corrections of one member, or of a group that shares its queues.
+
+Afterwards the client's offset is accepted.
+"""
 
 Place = tuple[str, str, int]
 """Group, topic and queue."""
@@ -28,7 +31,7 @@ class VoidPositions:
     """Queues whose members have positions of a deleted topic.
 
     Args:
-        most: queues to remember.
+        most: maximum queues to remember.
     """
 
     def __init__(self, most: int = MOST_QUEUES) -> None:
@@ -40,8 +43,8 @@ class VoidPositions:
 
         Args:
             topic: the topic.
-            group: a group that is online.
-            queues: the queues that members of the group may have positions in.
+            group: a connected group.
+            queues: queues in which members of the group may have positions.
         """
         for queue_id in queues:
             place = group, topic, queue_id
@@ -51,21 +54,21 @@ class VoidPositions:
             del self._voids[next(iter(self._voids))]
 
     def waits(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a member may still have a position of the deleted topic; its commits do not count until it begins."""
+        """Whether a member may still have a position of the deleted topic, so that its commits are ignored."""
         return bool(self._voids) and (group, topic, queue_id) in self._voids
 
     def is_void(self, group: str, topic: str, queue_id: int, offset: int, broadcaster: str | None) -> bool:
         """Whether the offset of a pull is a position in the deleted topic, so that the member has to begin at 0.
 
-        A group whose members share the queues has begun with the first pull at 0. Of a group whose members get all
-        messages each member begins by itself.
+        A group whose members share the queues has begun with the first pull at 0. In a broadcast group each member
+        begins on its own.
 
         Args:
             group: group of the member.
             topic: the topic.
             queue_id: the queue.
-            offset: queue offset that the pull asks for.
-            broadcaster: client id of a member that gets all messages; None where members share them.
+            offset: the requested queue offset.
+            broadcaster: client id of a member of a broadcast group; None where members share the queues.
         """
         if not self.waits(group, topic, queue_id):
             return False

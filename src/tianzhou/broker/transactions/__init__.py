@@ -1,1 +1,1 @@
-"""Transactions: half messages, their decisions, and the check-back of producers that say nothing."""
+"""Transactions: half messages, their decisions, and checks at producers that have not decided."""

@@ -58,7 +58,7 @@ class TransactionChecker:
     """Checks, marks and offsets for the ledger of transactions.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
     """
 
     def __init__(self, services: Services) -> None:
@@ -72,7 +72,7 @@ class TransactionChecker:
         self._access = services.access
         self._turns: dict[str, int] = {}
         self._written_at = self._clock.monotonic()
-        self._marking = NextTurn(self._write_marks)  # roll-backs of one turn share a message
+        self._marking = NextTurn(self._write_marks)  # all roll-backs of a turn of the loop are marked by one record
         # Positions that wait for a flush: end of the log they depend on, half queue, op queue.
         self._unflushed: tuple[int, int, int] | None = None
         self._keeper = UndeliverableKeeper(services)

@@ -1,7 +1,7 @@
-"""How many half messages wait for their decision, by topic: the file `config/transactionMetrics` (store.md §15.8).
+"""Numbers of waiting half messages by topic, in the file `config/transactionMetrics` (store.md §15.8).
 
-A RocketMQ broker counts up and down from what the file says. Here the ledger of transactions knows the numbers, and has
-counted what the log really holds; the file's times and version go on.
+A RocketMQ broker counts up and down from the file's numbers. Here the ledger of transactions counts the half messages
+in the log, and the file's times and version continue.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tianzhou.wire.bodies.topics import DATA_VERSION
 
 @dataclass(slots=True)
 class Gauge:
-    """A topic's half messages.
+    """Number of a topic's waiting half messages.
 
     Attributes:
-        count: how many wait.
-        changed_ms: when that changed last.
+        count: number of waiting half messages.
+        changed_ms: time of the last change.
     """
 
     count: int
@@ -28,7 +28,7 @@ class Gauge:
 
 
 class TransactionMetrics:
-    """What the file says.
+    """Content of the file.
 
     Args:
         now_ms: stamp of the first version.
@@ -39,11 +39,11 @@ class TransactionMetrics:
         self.gauges: dict[str, Gauge] = {}
 
     def update(self, counts: Mapping[str, int], is_there: Callable[[str], bool], now_ms: int) -> bool:
-        """Take over the present numbers; whether any of them is new.
+        """Set the present numbers; return whether a number changed.
 
         Args:
-            counts: half messages that wait, by topic.
-            is_there: whether there is a topic; others are dropped once nothing waits.
+            counts: waiting half messages by topic.
+            is_there: whether a topic exists; a deleted topic is dropped once no half message waits.
             now_ms: the time.
         """
         changed = False
@@ -63,7 +63,7 @@ class TransactionMetrics:
         return changed
 
     def to_json(self) -> dict[str, Any]:
-        """The file's value."""
+        """Return the file's value."""
         return {
             "dataVersion": DATA_VERSION.encode(self.version),
             "transactionCount": {
@@ -72,10 +72,10 @@ class TransactionMetrics:
         }
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Take over what the file holds.
+        """Load the file's value.
 
         Raises:
-            ValueError: it is not what the file should hold.
+            ValueError: the value has another form.
         """
         try:
             gauges = {

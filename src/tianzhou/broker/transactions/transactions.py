@@ -164,7 +164,7 @@ class TransactionLedger:
         """
         found = self._copies.get(offset)
         if found is None:
-            # A copy from before the ledger was restored is known by its identity only.
+            # A copy that was stored before the ledger was restored is found by its identity only.
             found = self._identities.get(identity)
             if found is not None and not (found.is_copy and offset < self._first(found)):
                 found = None

@@ -1,1 +1,1 @@
-"""Undeliverable messages: set aside after a few tries, so that the messages behind them are delivered."""
+"""Undeliverable messages: set aside after a few attempts, so that later messages are delivered."""

@@ -1,4 +1,4 @@
-"""Sets messages aside that cannot be delivered, and delivers them on request (docs/adr/0029)."""
+"""Storage of undeliverable messages, and their delivery on request (docs/adr/0029)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _log = logging.getLogger(__name__)
 
 
 class UndeliverableKeeper:
-    """The world around the ledger of undeliverable messages.
+    """The I/O of the ledger of undeliverable messages.
 
     Args:
-        services: of the broker.
+        services: the broker's services.
     """
 
     def __init__(self, services: Services) -> None:
@@ -84,22 +84,22 @@ class UndeliverableKeeper:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Forget the ledger; this broker is the master no more."""
+        """Clear the ledger, because this broker is no longer the master."""
         self._ledger.clear()
 
     # setting aside
 
     def set_aside(self, ledger: UndeliverableWalk, message: SetAsideMessage, place: int, reason: str) -> bool:
-        """Store a message that cannot be delivered in the topic of such messages, so that its ledger can continue.
+        """Store an undeliverable message in the topic of such messages, so that its ledger can continue.
 
         Args:
             ledger: the ledger that sets it aside.
             message: the message.
-            place: commit-log offset of the record it is made from; -1 for none.
+            place: commit-log offset of its source record; -1 for none.
             reason: why it cannot be delivered.
 
         Returns:
-            Whether it is stored. If not, the store takes nothing now, and the message has to be tried again.
+            Whether it is stored. If not, the store refuses messages now, and the caller has to retry.
         """
         self._tables.topics.ensure(names.UNDELIVERABLE_TOPIC, QUEUES, self._clock.now_ms(), bounded=False)
         record = records.aside_record(message, ledger, reason, place, self._clock.now_ms(), *self._host)
@@ -142,7 +142,7 @@ class UndeliverableKeeper:
         """Deliver a message that was set aside.
 
         Args:
-            aside: the record that keeps it.
+            aside: the record with the message.
             topic: the topic to deliver to in place of its own; empty for its own.
 
         Raises:
@@ -154,7 +154,7 @@ class UndeliverableKeeper:
         message = yield from self._message(aside)
         record = self._delivery(message, topic)
         if not self._ledger.is_waiting(offset):
-            # Another request has delivered it while its body was read.
+            # Another request delivered the message while its body was read.
             raise BrokerError(ResponseCode.ILLEGAL_OPERATION, f"the message at offset {offset} was delivered before")
         result = self._store.append(record)
         if not is_stored(result.status):

@@ -1,4 +1,4 @@
-"""Failed tries of a message, and the messages that were set aside and are not delivered yet. Pure."""
+"""Failed delivery attempts of a message, and the messages that are set aside. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tianzhou.repeats import Repeats
 from tianzhou.wire.undeliverable import UndeliverableWalk
 
 MAX_TRIES = 3
-"""Tries of a message that fails because of itself, before it is set aside."""
+"""Maximum delivery attempts of a faulty message before it is set aside."""
 MOST_NAMED = 100_000
-"""Messages whose topic is remembered; further ones are counted."""
+"""Maximum messages whose topics are remembered; further ones are only counted."""
 LOG_LINES = 10
-"""Messages of one topic that are named in the log in a minute."""
+"""Maximum messages of one topic that are logged in a minute."""
 
 
 class DeliveryTries:
-    """Failed tries of the message that is first in a ledger.
+    """Failed delivery attempts of the first message of a ledger.
 
     Args:
-        most: tries after which a message is set aside.
+        most: number of attempts after which a message is set aside.
     """
 
     def __init__(self, most: int = MAX_TRIES) -> None:
@@ -30,10 +30,10 @@ class DeliveryTries:
         self._count = 0
 
     def failed(self, key: Hashable) -> bool:
-        """Note a failure that is likely to repeat; whether the message was tried as often as it may be.
+        """Note a failure that is likely to repeat; return whether the message has used all attempts.
 
         Args:
-            key: of the message. Another one begins with its first try.
+            key: key of the message. Another key starts a new count.
         """
         self._count = self._count + 1 if key == self._key else 1
         self._key = key
@@ -41,11 +41,11 @@ class DeliveryTries:
 
 
 class Named(NamedTuple):
-    """A message that was set aside.
+    """Ledger and topic of a message that was set aside.
 
     Attributes:
         ledger: the ledger that set it aside.
-        topic: the topic it was to be delivered to.
+        topic: the target topic of the message.
     """
 
     ledger: str
@@ -56,9 +56,9 @@ class UndeliverableLedger:
     """Messages that were set aside, by their offsets in the queue of such messages.
 
     Attributes:
-        total: messages set aside since the broker is the master.
+        total: messages set aside since the broker became the master.
         reason: reason of the newest one; empty without any.
-        lines: keeps one topic from filling the log.
+        lines: rate limit of log lines by topic.
     """
 
     def __init__(self, most_named: int = MOST_NAMED) -> None:
@@ -81,7 +81,7 @@ class UndeliverableLedger:
         return self._counts
 
     def set_aside(self, offset: int, named: Named, reason: str) -> None:
-        """Note a message that was set aside just now.
+        """Add a message that was set aside.
 
         Args:
             offset: its offset in the queue of such messages.
@@ -103,14 +103,14 @@ class UndeliverableLedger:
         return self._begin <= offset < self._end and offset not in self._done
 
     def delivered(self, offsets: Iterable[int]) -> None:
-        """Note messages that were delivered after all."""
+        """Note messages that were delivered on request."""
         for offset in offsets:
             if self.is_waiting(offset):
                 self._done.add(offset)
                 self._forget(offset)
 
     def expired(self, begin: int) -> None:
-        """Note that the log has no messages before this offset of their queue any more."""
+        """Drop messages before an offset of their queue, which the log no longer has."""
         if begin <= self._begin:
             return
         for offset in [offset for offset in self._named if offset < begin]:
@@ -144,7 +144,7 @@ class UndeliverableLedger:
                 self.reason = reason
 
     def clear(self) -> None:
-        """Forget everything, when the broker is the master no more."""
+        """Clear the ledger when the broker is no longer the master."""
         self._named.clear()
         self._counts.clear()
         self._done.clear()

@@ -37,13 +37,13 @@ REPEATS: Final = frozenset(
         PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
     }
 )
-"""Refusals because of the message itself. Every other one passes: a full disk, another leader, flow control."""
+"""Refusals caused by the message itself. All others are temporary: a full disk, another leader, flow control."""
 
 
 def message_of(record: NewRecord) -> SetAsideMessage:
-    """Return a message that is to be stored, as a value that can be set aside.
+    """Return a record to store as a message to set aside.
 
-    One that was to wait for a delay is for the topic behind the delay.
+    The target of a delayed message is its real topic.
     """
     topic, queue_id = record.topic, record.queue_id
     if topic == names.SCHEDULE_TOPIC:
@@ -54,7 +54,7 @@ def message_of(record: NewRecord) -> SetAsideMessage:
 
 
 def placeless(record: Record) -> SetAsideMessage:
-    """Return a waiting message that names no topic and queue."""
+    """Return a waiting message without topic and queue as a message to set aside."""
     return SetAsideMessage("", 0, *_content(record))
 
 
@@ -73,7 +73,7 @@ def _content(record: NewRecord | Record) -> tuple[bytes, bytes, int, int, int, b
 
 
 def delivery(message: SetAsideMessage, topic: str, queue_id: int) -> NewRecord:
-    """Return the record to store for a message that is delivered after all, in a topic and queue."""
+    """Return the record that delivers a set-aside message to a topic and queue."""
     properties = decode_properties(message.properties)
     return NewRecord(
         topic,
@@ -96,13 +96,13 @@ def delivery(message: SetAsideMessage, topic: str, queue_id: int) -> NewRecord:
 def aside_record(
     message: SetAsideMessage, ledger: UndeliverableWalk, reason: str, place: int, now_ms: int, host: bytes, port: int
 ) -> NewRecord:
-    """Return the record that keeps a message.
+    """Return the record that stores a set-aside message.
 
     Args:
         message: the message.
         ledger: the ledger that sets it aside.
         reason: why it cannot be delivered.
-        place: commit-log offset of the record it is made from; -1 for none.
+        place: commit-log offset of its source record; -1 for none.
         now_ms: the time.
         host: address of the broker.
         port: its port.
@@ -132,7 +132,7 @@ def aside_record(
 
 
 def without_body(record: NewRecord, message: SetAsideMessage) -> NewRecord:
-    """Return the record that keeps a message whose body does not fit beside the rest: the log has it at its place."""
+    """Return the record of a message whose body does not fit; the log has the body at the source record."""
     rest = msgspec.structs.replace(message, body=b"", raw=b"")
     text = record.properties + encode_properties({NO_BODY: "true"})
     return msgspec.structs.replace(record, body=msgspec.msgpack.encode(rest), properties=text)
