@@ -199,7 +199,9 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
             with ui.element("form").props('method="post" action="/logout"'):
                 ui.element("input").props(f'type="hidden" name="form" value="{view.visitor.form_token}"')
                 ui.html(f'<button type="submit" class="text-white">{view.text("logout")}</button>', sanitize=False)
-    with ui.left_drawer(value=None).props("bordered breakpoint=900 width=220") as drawer, ui.list().classes("w-full"):
+    # Without a value the toolkit asks the browser for one, and logs an error when the visitor leaves within a second.
+    drawer = ui.left_drawer(value=False).props("show-if-above bordered breakpoint=900 width=220")
+    with drawer, ui.list().classes("w-full"):
         for one in PAGES:
             if one.icon:
                 # Use a plain link, because an additional handler would open the page twice.
@@ -208,7 +210,7 @@ async def show_page(console: Console, page: Page, request: Request) -> None:
                         ui.icon(one.icon)
                     with ui.item_section():
                         ui.label(view.text(one.title))
-    drawer_button.on_click(drawer.toggle)
+    drawer_button.on_click(lambda: drawer.run_method("toggle"))
     content = ui.column().classes("w-full gap-4")
     if view.visitor.name:
         query = f"?{request.url.query}" if request.url.query else ""
