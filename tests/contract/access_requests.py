@@ -1,7 +1,6 @@
 """One well-formed request of every code, four kinds of credentials, and the detection of refusals by access control.
 
-No request changes the data of another one, so they can be sent in any order: deleted objects never existed, and created
-ones have a new name each time. `answer` is the code of our handler's reply, which shows that the handler was reached.
+Requests can be sent in any order, because they delete objects that never existed and create ones with new names.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Asked(NamedTuple):
         to: the server with its handler.
         fields: header fields; `{n}` is replaced by a new number each time, in the body, too.
         body: its body.
-        answer: code of our reply to a permitted account; it may be an error of the handler.
+        answer: code of our handler's reply to a permitted account, which may be an error of the handler.
         kind: its only kind of access control; empty for both.
         says: part of the remark of our reply.
     """
